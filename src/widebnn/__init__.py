@@ -1,0 +1,28 @@
+"""widebnn: exact posterior sampling of wide Bayesian neural networks.
+
+The usual path is ``dense -> posterior -> sample``::
+
+    network = widebnn.dense(x.shape[1], widths=[1024])
+    target = widebnn.posterior(network, x, y, noise=0.1)
+    result = widebnn.sample(target, "pcn", step_size=0.1, steps=5000, burn_in=1000, thin=10)
+"""
+
+from widebnn import samplers
+from widebnn.errors import WidebnnError
+from widebnn.networks import Weights, dense, feature_map
+from widebnn.posteriors import Target, posterior
+from widebnn.sampling import Result, sample, track
+
+__all__ = [
+    "Result",
+    "Target",
+    "Weights",
+    "WidebnnError",
+    "dense",
+    "feature_map",
+    "posterior",
+    "sample",
+    "samplers",
+    "track",
+]
+__version__ = "0.1.0"

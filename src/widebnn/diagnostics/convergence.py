@@ -1,0 +1,32 @@
+"""Effective sample size and R-hat of arrays (chains, draws, ...), by ArviZ."""
+
+from __future__ import annotations
+
+import numpy as np
+from arviz_stats.base import array_stats
+
+
+def _per_statistic(draws: np.ndarray, function) -> np.ndarray:
+    draws = np.asarray(draws, np.float64)
+    if draws.ndim < 2:
+        raise ValueError(f"draws must have shape (chains, draws, ...), got {draws.shape}")
+    flat = draws.reshape(*draws.shape[:2], -1)
+    if flat.shape[1] < 4:
+        return np.full(draws.shape[2:], np.nan)
+    values = np.atleast_1d(function(flat))
+    # Statistics that never moved have no autocorrelation to estimate: no information, not a full sample.
+    values = np.where(np.ptp(flat, axis=(0, 1)) == 0, np.nan, values)
+    return values.reshape(draws.shape[2:])
+
+
+def ess(draws: np.ndarray) -> np.ndarray:
+    """Rank-normalised bulk effective sample size of all chains together, one number per statistic.
+
+    NaN for a statistic that is constant, and for chains of fewer than four draws.
+    """
+    return _per_statistic(draws, lambda flat: array_stats.ess(flat, chain_axis=0, draw_axis=1, method="bulk"))
+
+
+def rhat(draws: np.ndarray) -> np.ndarray:
+    """Rank-normalised split R-hat, one number per statistic; NaN where :func:`ess` is."""
+    return _per_statistic(draws, lambda flat: array_stats.rhat(flat, chain_axis=0, draw_axis=1, method="rank"))

@@ -1,0 +1,66 @@
+"""One exception for everything a caller can fix, and the checks that raise it.
+
+Every message has three parts: what was expected, what came, what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+
+
+class WidebnnError(ValueError):
+    """Bad input. The message says what was expected, what came and how to fix it."""
+
+
+def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
+    """Return ``value`` if it is one of ``choices``; otherwise suggest the nearest one."""
+    choices = list(choices)
+    if value in choices:
+        return value
+    near = difflib.get_close_matches(str(value), choices, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise WidebnnError(f"{name} must be one of {', '.join(choices)}; got {value!r}.{hint}")
+
+
+def check_integer(name: str, value: int, minimum: int) -> int:
+    """Return ``value`` as int if it is a whole number not below ``minimum``."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise WidebnnError(f"{name} must be a whole number, got {value!r}.")
+    if int(value) < minimum:
+        raise WidebnnError(f"{name} must be at least {minimum}, got {value}.")
+    return int(value)
+
+
+def check_real(
+    name: str,
+    value: float,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    advice: str = "",
+) -> float:
+    """Return ``value`` as float if it is finite (or ``at_most`` is inf) and inside the stated range."""
+    expected = []
+    if above is not None:
+        expected.append(f"greater than {above:g}")
+    if at_least is not None:
+        expected.append(f"at least {at_least:g}")
+    if at_most is not None and math.isfinite(at_most):
+        expected.append(f"at most {at_most:g}")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise WidebnnError(f"{name} must be a number, got {value!r}.") from None
+    inside = (
+        (math.isfinite(number) or at_most == math.inf and number == math.inf)
+        and (above is None or number > above)
+        and (at_least is None or number >= at_least)
+        and (at_most is None or number <= at_most)
+    )
+    if not inside:
+        wanted = " and ".join(expected) or "finite"
+        raise WidebnnError(f"{name} must be {wanted}, got {value}.{' ' + advice if advice else ''}")
+    return number

@@ -1,0 +1,96 @@
+"""Fully connected networks in the NTK parametrisation (docs/mathematics.md, section 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from widebnn.errors import check_integer, check_real
+from widebnn.networks.activations import activation_function
+
+
+class Layer(NamedTuple):
+    """One hidden layer: weights (inputs x units) and biases (units), all N(0, 1) a priori."""
+
+    w: jax.Array
+    b: jax.Array
+
+
+@dataclass(frozen=True)
+class DenseNetwork:
+    """A dense network; build it with :func:`dense`, which checks the arguments.
+
+    f_1 = (sw / sqrt(m)) x W_1 + sb b_1,   f_{l+1} = (sw / sqrt(d_l)) g(f_l) W_{l+1} + sb b_{l+1},
+    Psi = [(sw_out / sqrt(d_L)) g(f_L), sb_out 1].
+    """
+
+    input_dim: int
+    widths: tuple[int, ...]
+    activation: str
+    weight_std: float
+    bias_std: float
+    readout_weight_std: float
+    readout_bias_std: float
+
+    @property
+    def feature_dim(self) -> int:
+        """Number of columns of Psi: the last width and the constant feature of the readout bias."""
+        return (self.widths[-1] if self.widths else self.input_dim) + 1
+
+    def sample_hidden(self, key: jax.Array, dtype: Any = jnp.float32) -> tuple[Layer, ...]:
+        """Draw all hidden layers from N(0, 1)."""
+        layers = []
+        fan_in = self.input_dim
+        for layer_key, width in zip(jax.random.split(key, max(len(self.widths), 1)), self.widths, strict=False):
+            w_key, b_key = jax.random.split(layer_key)
+            layers.append(
+                Layer(
+                    jax.random.normal(w_key, (fan_in, width), dtype),
+                    jax.random.normal(b_key, (width,), dtype),
+                )
+            )
+            fan_in = width
+        return tuple(layers)
+
+    def features(self, hidden: Sequence[Layer], x: jax.Array) -> jax.Array:
+        """Psi, one row per input."""
+        activation = activation_function(self.activation)
+        h = x
+        for layer in hidden:
+            scale = self.weight_std / math.sqrt(h.shape[-1])
+            h = activation(scale * jnp.matmul(h, layer.w, precision="highest") + self.bias_std * layer.b[None, :])
+        scaled = (self.readout_weight_std / math.sqrt(h.shape[-1])) * h
+        constant = jnp.full((h.shape[0], 1), self.readout_bias_std, h.dtype)
+        return jnp.concatenate([scaled, constant], axis=1)
+
+
+def dense(
+    input_dim: int,
+    widths: Sequence[int],
+    activation: str = "gelu",
+    *,
+    weight_std: float = math.sqrt(2.0),
+    bias_std: float = 0.1,
+    readout_weight_std: float = 1.0,
+    readout_bias_std: float = 0.1,
+) -> DenseNetwork:
+    """A dense network with ``len(widths)`` hidden layers; the defaults are the paper's.
+
+    ``widths=[]`` is Bayesian linear regression. Activations: gelu (exact), relu, erf, tanh, sin.
+    """
+    widths = (widths,) if isinstance(widths, int) else tuple(widths)
+    activation_function(activation)
+    return DenseNetwork(
+        input_dim=check_integer("input_dim", input_dim, 1),
+        widths=tuple(check_integer("each width", w, 1) for w in widths),
+        activation=activation,
+        weight_std=check_real("weight_std", weight_std, above=0),
+        bias_std=check_real("bias_std", bias_std, at_least=0),
+        readout_weight_std=check_real("readout_weight_std", readout_weight_std, above=0),
+        readout_bias_std=check_real("readout_bias_std", readout_bias_std, at_least=0),
+    )

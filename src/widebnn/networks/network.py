@@ -1,0 +1,64 @@
+"""What the rest of the package knows of a network.
+
+A network is a set of parameters that are N(0, 1) a priori and a feature map Psi; its output is linear in
+the readout weights, which are N(0, 1) too:
+
+    f(x) = Psi(hidden, x) @ readout.
+
+All scales live in Psi. Anything with the two methods of :class:`Network` can be sampled; wrap two plain
+functions with :func:`feature_map` to plug in a network of your own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+
+class Weights(NamedTuple):
+    """All weights of a network: the hidden parameters (a pytree) and the readout, features x outputs."""
+
+    hidden: Any
+    readout: jax.Array
+
+
+@runtime_checkable
+class Network(Protocol):
+    """The two things a posterior asks of a network."""
+
+    def sample_hidden(self, key: jax.Array, dtype: Any) -> Any:
+        """Draw the hidden parameters, a pytree of independent N(0, 1) arrays."""
+
+    def features(self, hidden: Any, x: jax.Array) -> jax.Array:
+        """Scaled features Psi, one row per input; a readout bias is one constant column."""
+
+
+class FeatureMap(NamedTuple):
+    """A :class:`Network` made of two functions; see :func:`feature_map`."""
+
+    sample_hidden: Callable[[jax.Array, Any], Any]
+    features: Callable[[Any, jax.Array], jax.Array]
+
+
+def feature_map(shapes: Any, features: Callable[[Any, jax.Array], jax.Array]) -> FeatureMap:
+    """A network from a pytree of parameter shapes and any JAX function ``features(hidden, x)``.
+
+    >>> net = feature_map({"w": (2, 8)}, lambda p, x: jnp.cos(x @ p["w"]) / 8**0.5)
+    """
+    is_shape = lambda node: isinstance(node, tuple) and all(isinstance(i, int) for i in node)  # noqa: E731
+    leaves, structure = jax.tree.flatten(shapes, is_leaf=is_shape)
+
+    def sample_hidden(key, dtype):
+        keys = jax.random.split(key, len(leaves))
+        draws = [jax.random.normal(k, shape, dtype) for k, shape in zip(keys, leaves, strict=True)]
+        return jax.tree.unflatten(structure, draws)
+
+    return FeatureMap(sample_hidden, features)
+
+
+def apply(network: Network, weights: Weights, x: jax.Array) -> jax.Array:
+    """The network's outputs f(x), inputs x outputs."""
+    return jnp.matmul(network.features(weights.hidden, x), weights.readout, precision="highest")

@@ -1,0 +1,103 @@
+"""Posteriors of networks, as :class:`Target` objects in several coordinate systems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from widebnn.errors import WidebnnError, check_choice, check_real
+from widebnn.networks.network import Network
+from widebnn.posteriors.marginal import marginal_target
+from widebnn.posteriors.reparametrised import reparametrised_target
+from widebnn.posteriors.target import NetworkTarget, Target
+from widebnn.posteriors.weights import weights_target
+from widebnn.precision import double_precision
+
+__all__ = ["COORDINATES", "NetworkTarget", "Target", "posterior"]
+
+COORDINATES = {
+    "weights": weights_target,
+    "reparametrised": reparametrised_target,
+    "marginal": marginal_target,
+}
+
+
+def posterior(
+    network: Network,
+    x: Any,
+    y: Any,
+    *,
+    noise: float = 0.1,
+    coordinates: str = "marginal",
+    dtype: Any = "float32",
+) -> NetworkTarget:
+    """The posterior of ``network`` given inputs ``x`` (n x m) and targets ``y`` (n x outputs, or n).
+
+    The likelihood is y ~ N(f(x), noise^2 I). All coordinate systems describe the same posterior over
+    functions: ``weights`` (all weights), ``reparametrised`` (readout whitened by its conditional
+    posterior), ``marginal`` (readout integrated out; the default). ``dtype`` is the precision of the
+    weights and features; log-likelihoods are computed in float64 from the n x n stage on, always.
+    """
+    if not isinstance(network, Network):
+        raise WidebnnError(
+            f"network needs the methods sample_hidden and features, got {type(network).__name__}: "
+            "use widebnn.dense(...) or widebnn.feature_map(shapes, features)."
+        )
+    build = COORDINATES[check_choice("coordinates", coordinates, COORDINATES)]
+    noise = check_real("noise", noise, above=0, advice="It is the standard deviation of the observations.")
+    dtype = check_choice("dtype", np.dtype(dtype).name, ("float32", "float64"))
+    x, y = _check_arrays(x, y)
+    with double_precision():
+        x, y = jnp.asarray(x, dtype), jnp.asarray(y, dtype)
+    _check_network(network, x, coordinates)
+    return build(network, x, y, noise)
+
+
+def _check_arrays(x: Any, y: Any) -> tuple[Any, Any]:
+    """Shapes, and values where they are known (they are not while JAX traces the call)."""
+    x = x if isinstance(x, jax.core.Tracer) else _as_numbers("x", x)
+    y = y if isinstance(y, jax.core.Tracer) else _as_numbers("y", y)
+    if x.ndim < 2:
+        raise WidebnnError(f"x must be a 2-D array, rows are inputs; got shape {x.shape}. Try x.reshape(-1, 1).")
+    if y.ndim == 1:
+        y = y[:, None]
+    if y.ndim != 2:
+        raise WidebnnError(f"y must have shape (n,) or (n, outputs); got {y.shape}.")
+    if x.shape[0] == 0:
+        raise WidebnnError("x is empty: at least one training row is needed.")
+    if x.shape[0] != y.shape[0]:
+        raise WidebnnError(f"x and y must have the same number of rows; got {x.shape[0]} and {y.shape[0]}.")
+    return x, y
+
+
+def _as_numbers(name: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise WidebnnError(f"{name} must be a numeric array; encode text or missing entries first.") from None
+    bad = np.count_nonzero(~np.isfinite(array))
+    if bad:
+        raise WidebnnError(f"{name} has {bad} NaN or infinite entries; remove or impute them first.")
+    return array
+
+
+def _check_network(network: Network, x: jax.Array, coordinates: str) -> None:
+    """The network accepts inputs of this shape and returns one row of features per input."""
+    with double_precision():
+        hidden = jax.eval_shape(lambda key: network.sample_hidden(key, x.dtype), jax.random.key(0))
+        try:
+            features = jax.eval_shape(network.features, hidden, x)
+        except TypeError as error:
+            expected = getattr(network, "input_dim", None)
+            detail = f"it expects {expected} input columns" if expected else str(error)
+            raise WidebnnError(f"the network does not accept x of shape {x.shape}: {detail}.") from None
+    if features.ndim != 2 or features.shape[0] != x.shape[0]:
+        raise WidebnnError(f"features must return shape ({x.shape[0]}, features); got {features.shape}.")
+    if coordinates != "weights" and not jax.tree.leaves(hidden):
+        raise WidebnnError(
+            f"a network without hidden parameters has an exact Gaussian posterior, nothing to sample in "
+            f"{coordinates!r} coordinates; use coordinates='weights' or add hidden layers."
+        )

@@ -1,0 +1,56 @@
+"""Coordinates ``weights``: u = all network weights, l = the Gaussian log-likelihood of the data."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from widebnn.networks.network import Network, Weights, apply
+from widebnn.posteriors.target import NetworkTarget
+from widebnn.precision import double_precision, in_double_precision
+
+
+def gaussian_log_likelihood(f: jax.Array, y: jax.Array, noise: float) -> jax.Array:
+    """log N(y; f, s^2 I) over all entries, summed in float64."""
+    residual = y.astype(jnp.float64) - f.astype(jnp.float64)
+    return -0.5 * jnp.sum(residual**2) / noise**2 - y.size * (math.log(noise) + 0.5 * math.log(2 * math.pi))
+
+
+def sample_weights(network: Network, x: jax.Array, outputs: int, key: jax.Array) -> Weights:
+    """All weights from their N(0, 1) prior."""
+    hidden_key, readout_key = jax.random.split(key)
+    hidden = network.sample_hidden(hidden_key, x.dtype)
+    features = jax.eval_shape(network.features, hidden, x)
+    return Weights(hidden, jax.random.normal(readout_key, (features.shape[1], outputs), x.dtype))
+
+
+def weights_target(network: Network, x: jax.Array, y: jax.Array, noise: float) -> NetworkTarget:
+    """The posterior over all weights against their prior."""
+
+    @in_double_precision
+    def log_likelihood(u):
+        return gaussian_log_likelihood(apply(network, u, x), y, noise)
+
+    def sample_reference(key):
+        with double_precision():
+            return sample_weights(network, x, y.shape[1], key)
+
+    def conditional_moments(u, x_new):
+        with double_precision():
+            mean = apply(network, u, jnp.asarray(x_new, x.dtype))
+            return mean, jnp.zeros(mean.shape[0], mean.dtype)
+
+    return NetworkTarget(
+        log_likelihood=log_likelihood,
+        sample_reference=sample_reference,
+        coordinates="weights",
+        network=network,
+        x=x,
+        y=y,
+        noise=noise,
+        to_weights=lambda key, u: u,
+        from_weights=lambda weights: weights,
+        conditional_moments=conditional_moments,
+    )

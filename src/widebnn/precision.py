@@ -1,0 +1,69 @@
+"""Double precision and quiet BLAS threads, both switched on locally and put back afterwards.
+
+Features are computed in the dtype of the position (float32 unless asked otherwise); the small dense
+linear algebra behind the log-likelihood always runs in float64. JAX only allows float64 while
+``jax.enable_x64`` is on, so it is entered as a context where it is needed: the caller's global JAX
+configuration is never changed, and importing this package changes nothing at all.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from threadpoolctl import threadpool_limits
+
+
+def double_precision() -> AbstractContextManager:
+    """Context in which JAX honours float64."""
+    return jax.enable_x64(True)
+
+
+def widest_float() -> jnp.dtype:
+    """The widest float the surrounding context allows: what sums and log-densities are held in."""
+    return jnp.dtype(jnp.float64 if jax.config.jax_enable_x64 else jnp.float32)
+
+
+def in_double_precision(log_density: Callable[[Any], jax.Array]) -> Callable[[Any], jax.Array]:
+    """Let a scalar function use float64 inside, whatever the caller's JAX configuration is.
+
+    The value comes back in the widest float of the caller's context and the gradient in the dtype of the
+    argument. Value and gradient are computed together, so that the expensive factorisation inside is done
+    once. Reverse-mode differentiation only (what every gradient sampler uses).
+    """
+
+    def narrowed(value: jax.Array, dtype: jnp.dtype) -> jax.Array:
+        return value.astype(dtype)
+
+    @jax.custom_vjp
+    def function(u):
+        outer = widest_float()
+        with double_precision():
+            return narrowed(log_density(u), outer)
+
+    def forward(u):
+        outer = widest_float()
+        with double_precision():
+            value, gradient = jax.value_and_grad(log_density)(u)
+            return narrowed(value, outer), gradient
+
+    def backward(gradient, cotangent):
+        with double_precision():
+            return (jax.tree.map(lambda g: (cotangent * g).astype(g.dtype), gradient),)
+
+    function.defvjp(forward, backward)
+    return functools.wraps(log_density)(function)
+
+
+def one_blas_thread() -> AbstractContextManager:
+    """Keep LAPACK's threads from spinning.
+
+    On CPUs JAX calls SciPy's LAPACK, whose worker threads busy-wait after every factorisation and take the
+    cores from XLA's own thread pool. For the n x n matrices of a sampler step one thread is faster. The
+    limit is lifted when the context ends.
+    """
+    return threadpool_limits(limits=1, user_api="blas")

@@ -1,0 +1,92 @@
+"""What every sampler is made of: states, proposals, and the only accept/reject in the package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from widebnn.samplers.tree import normal_like
+
+LogLikelihood = Callable[[Any], jax.Array]
+
+
+class State(NamedTuple):
+    """State of a sampler that needs no gradient."""
+
+    position: Any
+    log_likelihood: jax.Array
+
+
+class GradientState(NamedTuple):
+    """State of a gradient sampler: the gradient of the log-likelihood is cached."""
+
+    position: Any
+    log_likelihood: jax.Array
+    gradient: Any
+
+
+class Proposal(NamedTuple):
+    """Where a step may go (``state``), where it stays if rejected (``otherwise``), and log of the MH ratio."""
+
+    state: Any
+    otherwise: Any
+    log_ratio: jax.Array
+
+
+class Info(NamedTuple):
+    """What happened in one step."""
+
+    acceptance_rate: jax.Array
+    """min(1, ratio), the probability with which the proposal was accepted."""
+    is_accepted: jax.Array
+    is_finite: jax.Array
+    """False if the log ratio was NaN: the step counts as a rejection."""
+
+
+class SamplingAlgorithm(NamedTuple):
+    """A Markov kernel. ``init(position)`` and ``step(key, state)`` are what BlackJAX users expect.
+
+    ``propose(state, noise)`` is the deterministic part of the step for given standard normal noise shaped
+    like the position; it is what tests check against brute-force densities, and what couples two chains.
+    """
+
+    init: Callable[[Any], Any]
+    step: Callable[[jax.Array, Any], tuple[Any, Info]]
+    propose: Callable[[Any, Any], Proposal]
+    gradients_per_step: int
+
+
+def metropolis(key: jax.Array, proposal: Proposal) -> tuple[Any, Info]:
+    """Accept with probability min(1, exp(log_ratio)); a NaN ratio is a rejection and is counted."""
+    is_finite = ~jnp.isnan(proposal.log_ratio)
+    log_ratio = jnp.where(is_finite, proposal.log_ratio, -jnp.inf)
+    uniform = jax.random.uniform(key, (), log_ratio.dtype)
+    accept = jnp.log(uniform) < log_ratio
+    state = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal.state, proposal.otherwise)
+    rate = jnp.exp(jnp.minimum(log_ratio, 0.0))
+    return state, Info(rate, accept, is_finite)
+
+
+def metropolis_algorithm(init, propose, gradients_per_step: int) -> SamplingAlgorithm:
+    """The kernel that draws noise, proposes, and accepts or rejects."""
+
+    def step(key, state):
+        noise_key, accept_key = jax.random.split(key)
+        noise = normal_like(noise_key, state.position)
+        return metropolis(accept_key, propose(state, noise))
+
+    return SamplingAlgorithm(init, step, propose, gradients_per_step)
+
+
+def plain_init(log_likelihood: LogLikelihood) -> Callable[[Any], State]:
+    """init of the samplers without gradient."""
+    return lambda position: State(position, log_likelihood(position))
+
+
+def gradient_init(log_likelihood: LogLikelihood) -> Callable[[Any], GradientState]:
+    """init of the gradient samplers."""
+    value_and_grad = jax.value_and_grad(log_likelihood)
+    return lambda position: GradientState(position, *value_and_grad(position))

@@ -1,0 +1,32 @@
+"""Preconditioned Crank-Nicolson (Neal 1999; Cotter, Roberts, Stuart and White 2013)."""
+
+from __future__ import annotations
+
+import math
+
+from widebnn.errors import check_real
+from widebnn.samplers.algorithm import (
+    LogLikelihood,
+    Proposal,
+    SamplingAlgorithm,
+    State,
+    metropolis_algorithm,
+    plain_init,
+)
+from widebnn.samplers.tree import combine
+
+
+def pcn(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
+    """v = sqrt(1 - b^2) u + b w;   log ratio = l(v) - l(u).
+
+    The proposal leaves N(0, I) invariant, so only the log-likelihood enters the ratio, in any dimension.
+    """
+    b = check_real("step_size", step_size, above=0, at_most=1)
+    a = math.sqrt(1 - b * b)
+
+    def propose(state, noise):
+        v = combine((a, state.position), (b, noise))
+        new = State(v, log_likelihood(v))
+        return Proposal(new, state, new.log_likelihood - state.log_likelihood)
+
+    return metropolis_algorithm(plain_init(log_likelihood), propose, gradients_per_step=0)

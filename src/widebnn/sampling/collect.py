@@ -1,0 +1,51 @@
+"""What to keep of a draw. A collect function maps (key, position) to a dictionary of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from widebnn.diagnostics.projections import random_projections
+from widebnn.posteriors.target import NetworkTarget, Target
+
+Collect = Callable[[jax.Array, Any], dict[str, jax.Array]]
+
+
+def everything(target: Target) -> Collect:
+    """Keep the whole position, one entry per array of the pytree."""
+
+    def collect(key, position):
+        leaves = jax.tree_util.tree_leaves_with_path(position)
+        return {jax.tree_util.keystr(path, simple=True, separator="_") or "u": leaf for path, leaf in leaves}
+
+    return collect
+
+
+def track(target: NetworkTarget, x_test: Any = None, *, projections: int = 100, seed: int = 0) -> Collect:
+    """Keep predictions and a summary of the weights, whatever the width.
+
+    - ``weights``: projections of the position on fixed random directions, each N(0, 1) under the reference;
+    - ``y``: replicated observations at the training inputs (posterior predictive);
+    - ``f_test``, ``y_test``: the function and new observations at ``x_test``, if given;
+    - ``mean_test``: the mean of f at ``x_test`` given the chain's coordinates (Rao-Blackwellised).
+    """
+    project = random_projections(target.sample_reference, projections, seed)
+    n = target.x.shape[0]
+    inputs = target.x
+    if x_test is not None:
+        inputs = jnp.concatenate([inputs, jnp.asarray(x_test, inputs.dtype)])
+
+    def collect(key, position):
+        weights_key, noise_key = jax.random.split(key)
+        f = target.predict(weights_key, position, inputs)
+        y = f + target.noise * jax.random.normal(noise_key, f.shape, f.dtype)
+        kept = {"weights": project(position), "y": y[:n]}
+        if x_test is not None:
+            mean, _ = target.conditional_moments(position, inputs[n:])
+            kept |= {"f_test": f[n:], "y_test": y[n:], "mean_test": mean}
+        return kept
+
+    return collect

@@ -1,0 +1,279 @@
+"""sample(): compiled chunks of steps, several chains, bounded memory, progress, partial results.
+
+Step t of chain i uses the key fold_in(key of chain i, t), so that a chain is the same whatever the chunk
+size, the number of chains or the progress display. All chains run the same compiled single-chain program.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from widebnn.errors import WidebnnError, check_integer
+from widebnn.posteriors.target import Target
+from widebnn.precision import double_precision, one_blas_thread
+from widebnn.samplers import SamplingAlgorithm, build_sampler
+from widebnn.sampling.collect import Collect, everything
+from widebnn.sampling.progress import Progress
+from widebnn.sampling.result import Result
+
+CHUNK_SECONDS = 0.5
+"""How long a compiled chunk should take: the latency of Ctrl-C and of the progress display."""
+BUFFER_BYTES = 2**26
+"""How much a chunk may hold on the device before it is moved to the host."""
+STORE_BYTES = 2**33
+"""How much the stored draws may take before sample() refuses and asks for a smaller collect."""
+
+
+class Totals(NamedTuple):
+    """Running sums over steps."""
+
+    acceptance_rate: jax.Array
+    accepted: jax.Array
+    nonfinite: jax.Array
+
+    def add(self, info) -> Totals:
+        """Include one step."""
+        return Totals(
+            self.acceptance_rate + info.acceptance_rate,
+            self.accepted + info.is_accepted,
+            self.nonfinite + ~info.is_finite,
+        )
+
+    @classmethod
+    def zero(cls) -> Totals:
+        """No steps yet."""
+        return cls(jnp.zeros((), jnp.float64), jnp.zeros((), jnp.int64), jnp.zeros((), jnp.int64))
+
+
+def sample(
+    target: Target,
+    sampler: str | SamplingAlgorithm = "pcn",
+    *,
+    steps: int,
+    burn_in: int = 0,
+    thin: int = 1,
+    chains: int = 1,
+    seed: int = 0,
+    collect: Collect | None = None,
+    initial: Any = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> Result:
+    """Run ``chains`` Markov chains on ``target`` and keep every ``thin``-th of ``steps`` steps.
+
+    ``sampler`` is a name (``rwmh``, ``pcn``, ``pcnl``, ``mala``, ``underdamped``, ``hmc``), with its options as
+    keywords (``step_size=0.1``), or a :class:`SamplingAlgorithm`. ``collect(key, position)`` says what to
+    keep of a draw, a dictionary of arrays; the default keeps the whole position. Chains start at draws from
+    N(0, I) unless ``initial``, positions stacked along a leading chain axis, is given. ``progress=None``
+    shows a progress bar on terminals only. Ctrl-C returns the draws so far.
+    """
+    burn_in = check_integer("burn_in", burn_in, 0)
+    thin = check_integer("thin", thin, 1)
+    steps = check_integer("steps", steps, 1)
+    chains = check_integer("chains", chains, 1)
+    seed = check_integer("seed", seed, 0)
+    draws = steps // thin
+    if draws == 0:
+        raise WidebnnError(f"thin={thin} keeps nothing of {steps} steps; use thin of at most {steps}.")
+    with double_precision(), one_blas_thread():
+        if isinstance(sampler, SamplingAlgorithm):
+            if options:
+                raise WidebnnError(f"options {sorted(options)} need the sampler's name, not a built sampler.")
+            algorithm = sampler
+        else:
+            algorithm = build_sampler(sampler, target.log_likelihood, **options)
+        run = _Run(target, algorithm, draws, thin, burn_in, chains, seed, collect or everything(target))
+        run.start(initial)
+        return run.finish(progress)
+
+
+class _Run:
+    """One call of sample(): the compiled programs, the states of all chains, the arrays being filled."""
+
+    def __init__(self, target, algorithm, draws, thin, burn_in, chains, seed, collect):
+        self.target, self.algorithm, self.collect = target, algorithm, collect
+        self.draws, self.thin, self.burn_in, self.chains, self.seed = draws, thin, burn_in, chains, seed
+
+    def start(self, initial: Any) -> None:
+        """Compile, allocate the result, and put every chain at its first position."""
+        self.init_keys, self.step_keys = [], []
+        for chain in range(self.chains):
+            init_key, step_key = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), chain))
+            self.init_keys.append(init_key)
+            self.step_keys.append(step_key)
+        began = time.perf_counter()
+        positions = self._initial_positions(initial)
+        init = jax.jit(self.algorithm.init)
+        self.states = [init(position) for position in positions]
+        self._check_start()
+        self._allocate(positions[0])
+        zero = np.int64(0)
+        advance = jax.jit(self._advance, donate_argnums=0)
+        self.advance = advance.lower(self.states[0], self.step_keys[0], zero, zero).compile()
+        gather = jax.jit(self._gather, donate_argnums=(0, 1))
+        self.gather = gather.lower(self.states[0], self.buffers[0], self.step_keys[0], zero, zero).compile()
+        self.compile_seconds = time.perf_counter() - began
+
+    def _initial_positions(self, initial: Any) -> list[Any]:
+        reference = jax.jit(self.target.sample_reference)
+        if initial is None:
+            return [reference(key) for key in self.init_keys]
+        expected = jax.eval_shape(self.target.sample_reference, self.init_keys[0])
+        fits = jax.tree.structure(initial) == jax.tree.structure(expected) and all(
+            np.shape(given) == (self.chains, *leaf.shape)
+            for given, leaf in zip(jax.tree.leaves(initial), jax.tree.leaves(expected), strict=True)
+        )
+        if not fits:
+            shapes = jax.tree.map(lambda leaf: (self.chains, *leaf.shape), expected)
+            raise WidebnnError(f"initial must hold one position per chain, shapes {shapes}.")
+        return [
+            jax.tree.map(lambda given, leaf: jnp.array(given[chain], leaf.dtype), initial, expected)  # noqa: B023
+            for chain in range(self.chains)
+        ]
+
+    def _check_start(self) -> None:
+        values = [float(state.log_likelihood) for state in self.states]
+        bad = [chain for chain, value in enumerate(values) if not np.isfinite(value)]
+        if bad:
+            raise WidebnnError(
+                f"the log-likelihood is {values[bad[0]]} at the start of chain {bad[0]}: no step from there "
+                "can be judged. Check the target for overflow, or pass initial= with better positions."
+            )
+
+    def _allocate(self, position: Any) -> None:
+        kept = jax.eval_shape(self.collect, self.step_keys[0], position)
+        if not isinstance(kept, dict):
+            raise WidebnnError(f"collect must return a dictionary of arrays, got {type(kept).__name__}.")
+        size = sum(leaf.size * leaf.dtype.itemsize for leaf in kept.values())
+        total = size * self.draws * self.chains
+        if total > STORE_BYTES:
+            raise WidebnnError(
+                f"keeping {self.draws} draws of {self.chains} chains takes {total / 1e9:.1f} GB: pass a collect "
+                "function that keeps less (for networks widebnn.track(target, x_test)), or a larger thin."
+            )
+        rows = int(np.clip(BUFFER_BYTES // max(size, 1), 1, min(self.draws, 1000)))
+        statistics = {
+            "lp": jnp.float64,
+            "acceptance_rate": jnp.float64,
+            "accepted": jnp.float64,
+            "nonfinite": jnp.int64,
+        }
+        slots = {name: jax.ShapeDtypeStruct((), dtype) for name, dtype in statistics.items()}, kept
+        self.rows = rows
+        self.buffers = [
+            jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), slots) for _ in range(self.chains)
+        ]
+        self.stats, self.kept = jax.tree.map(
+            lambda s: np.zeros((self.chains, self.draws, *s.shape), s.dtype), slots
+        )
+
+    def _advance(self, state, chain_key, t, count):
+        """``count`` steps from step t on."""
+
+        def body(i, carry):
+            state, totals = carry
+            step_key, _ = jax.random.split(jax.random.fold_in(chain_key, t + i))
+            state, info = self.algorithm.step(step_key, state)
+            return state, totals.add(info)
+
+        return jax.lax.fori_loop(0, count, body, (state, Totals.zero()))
+
+    def _gather(self, state, buffers, chain_key, t, count):
+        """``count`` draws, each after ``thin`` steps, written into the buffers."""
+
+        def body(i, carry):
+            state, buffers = carry
+            first = t + i * self.thin
+            state, totals = self._advance(state, chain_key, first, self.thin)
+            _, collect_key = jax.random.split(jax.random.fold_in(chain_key, first + self.thin - 1))
+            statistics = {
+                "lp": state.log_likelihood,
+                "acceptance_rate": totals.acceptance_rate / self.thin,
+                "accepted": totals.accepted / self.thin,
+                "nonfinite": totals.nonfinite,
+            }
+            row = statistics, self.collect(collect_key, state.position)
+            buffers = jax.tree.map(lambda b, r: b.at[i].set(r.astype(b.dtype)), buffers, row)
+            return state, buffers
+
+        return jax.lax.fori_loop(0, count, body, (state, buffers))
+
+    def finish(self, show: bool | None) -> Result:
+        """Burn in, sample, and return; Ctrl-C returns what is there."""
+        done = burned = 0
+        interrupted = False
+        burn_totals = np.zeros(3)
+        sampling_seconds = 0.0
+        with Progress(self.burn_in + self.draws * self.thin, self.chains, show) as bar:
+            try:
+                for count, _ in self._chunks(self.burn_in, self.burn_in):
+                    outputs = [
+                        self.advance(state, key, np.int64(burned), np.int64(count))
+                        for state, key in zip(self.states, self.step_keys, strict=True)
+                    ]
+                    self.states = [state for state, _ in jax.block_until_ready(outputs)]
+                    chunk = np.array([[float(total) for total in totals] for _, totals in outputs])
+                    burn_totals += chunk.sum(axis=0)
+                    burned += count
+                    bar.update("burn-in", count, chunk[:, 0].mean() / count)
+                began = time.perf_counter()
+                for count, start in self._chunks(self.draws, self.rows):
+                    outputs = [
+                        self.gather(state, buffers, key, np.int64(self.burn_in + start * self.thin), np.int64(count))
+                        for state, buffers, key in zip(self.states, self.buffers, self.step_keys, strict=True)
+                    ]
+                    jax.block_until_ready(outputs)
+                    self.states = [state for state, _ in outputs]
+                    self.buffers = [buffers for _, buffers in outputs]
+                    for chain, buffers in enumerate(self.buffers):
+                        for array, buffer in zip(
+                            jax.tree.leaves((self.stats, self.kept)), jax.tree.leaves(buffers), strict=True
+                        ):
+                            array[chain, start : start + count] = np.asarray(buffer[:count])
+                    done = start + count
+                    sampling_seconds = time.perf_counter() - began
+                    bar.update("sampling", count * self.thin, self.stats["acceptance_rate"][:, start:done].mean())
+            except KeyboardInterrupt:
+                interrupted = True
+        if interrupted:
+            warnings.warn(f"interrupted: {done} of {self.draws} draws per chain were kept", stacklevel=3)
+        result = Result(
+            draws={name: array[:, :done] for name, array in self.kept.items()},
+            stats={name: array[:, :done] for name, array in self.stats.items()},
+            target=self.target,
+            steps=done * self.thin,
+            burn_in=burned,
+            thin=self.thin,
+            chains=self.chains,
+            seed=self.seed,
+            gradients_per_step=self.algorithm.gradients_per_step,
+            seconds=sampling_seconds,
+            compile_seconds=self.compile_seconds,
+            burn_in_acceptance_rate=burn_totals[0] / max(burned * self.chains, 1),
+            interrupted=interrupted,
+        )
+        nonfinite = int(self.stats["nonfinite"].sum() + burn_totals[2])
+        if nonfinite:
+            warnings.warn(
+                f"{nonfinite} proposals had a log-likelihood that is not a number and were rejected; "
+                "the target may overflow or its covariance may not be positive definite there",
+                stacklevel=3,
+            )
+        return result
+
+    def _chunks(self, total: int, most: int):
+        """(count, start) pairs that cover ``total`` and take about CHUNK_SECONDS each."""
+        start, count = 0, 1
+        while start < total:
+            count = max(1, min(count, most, total - start))
+            began = time.perf_counter()
+            yield count, start
+            elapsed = max(time.perf_counter() - began, 1e-6)
+            start += count
+            count = int(count * float(np.clip(CHUNK_SECONDS / elapsed, 0.2, 10)))

@@ -1,0 +1,75 @@
+"""What a run returns, and its conversion to ArviZ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from arviz_base import from_dict
+
+from widebnn.diagnostics.convergence import ess
+from widebnn.posteriors.target import Target
+
+GROUPS = {"y": "posterior_predictive", "f_test": "predictions", "y_test": "predictions", "mean_test": "predictions"}
+"""The ArviZ group of the names that :func:`widebnn.track` uses; everything else goes to ``posterior``."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Draws and statistics of a run; arrays have shape (chains, draws, ...)."""
+
+    draws: dict[str, np.ndarray]
+    """What ``collect`` kept."""
+    stats: dict[str, np.ndarray]
+    """Per stored draw: ``lp`` (the log-likelihood against N(0, I)), ``acceptance_rate`` and ``accepted``
+    (means over the ``thin`` steps before it), ``nonfinite`` (proposals rejected because they were NaN)."""
+    target: Target
+    steps: int
+    burn_in: int
+    thin: int
+    chains: int
+    seed: int
+    gradients_per_step: int
+    seconds: float
+    """Wall time of the kept steps, compilation and burn-in excluded."""
+    compile_seconds: float
+    burn_in_acceptance_rate: float
+    interrupted: bool
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Mean acceptance probability after burn-in."""
+        return float(self.stats["acceptance_rate"].mean()) if self.steps else float("nan")
+
+    @property
+    def ms_per_step(self) -> float:
+        """Milliseconds of wall time per step, all chains counted as steps."""
+        return 1e3 * self.seconds / (self.steps * self.chains) if self.steps else float("nan")
+
+    def ess_per_step(self, values: Any) -> np.ndarray:
+        """Effective sample size of ``values`` (chains, draws, ...) per sampler step (not per stored draw)."""
+        return ess(values) / max(self.steps * self.chains, 1)
+
+    def to_datatree(self) -> xr.DataTree:
+        """An ArviZ DataTree: posterior, sample_stats, posterior_predictive, predictions, observed_data."""
+        groups: dict[str, dict[str, np.ndarray]] = {"sample_stats": dict(self.stats)}
+        for name, array in self.draws.items():
+            groups.setdefault(GROUPS.get(name, "posterior"), {})[name] = array
+        observed = getattr(self.target, "y", None)
+        if observed is not None:
+            groups["observed_data"] = {"y": np.asarray(observed)}
+        dims = {name: [f"{name}_dim_{i}" for i in range(array.ndim - 2)] for name, array in self.draws.items()}
+        dims |= {"y": ["row", "output"], "y_test": ["test_row", "output"]}
+        dims |= {"f_test": ["test_row", "output"], "mean_test": ["test_row", "output"], "weights": ["projection"]}
+        tree = from_dict(groups, dims={k: v for k, v in dims.items() if any(k in g for g in groups.values())})
+        tree.attrs.update(
+            steps=self.steps,
+            burn_in=self.burn_in,
+            thin=self.thin,
+            seed=self.seed,
+            sampling_time=self.seconds,
+            gradients_per_step=self.gradients_per_step,
+        )
+        return tree

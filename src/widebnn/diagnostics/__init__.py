@@ -1,6 +1,6 @@
 """Diagnostics of chains."""
 
 from widebnn.diagnostics.convergence import ess, rhat
-from widebnn.diagnostics.projections import random_projections
+from widebnn.diagnostics.summary import summarise
 
-__all__ = ["ess", "random_projections", "rhat"]
+__all__ = ["ess", "rhat", "summarise"]

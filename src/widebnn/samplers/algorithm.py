@@ -43,7 +43,7 @@ class Info(NamedTuple):
     """min(1, ratio), the probability with which the proposal was accepted."""
     is_accepted: jax.Array
     is_finite: jax.Array
-    """False if the log ratio was NaN: the step counts as a rejection."""
+    """False if the log ratio was NaN or +inf: the step counts as a rejection."""
 
 
 class SamplingAlgorithm(NamedTuple):
@@ -60,8 +60,8 @@ class SamplingAlgorithm(NamedTuple):
 
 
 def metropolis(key: jax.Array, proposal: Proposal) -> tuple[Any, Info]:
-    """Accept with probability min(1, exp(log_ratio)); a NaN ratio is a rejection and is counted."""
-    is_finite = ~jnp.isnan(proposal.log_ratio)
+    """Accept with probability min(1, exp(log_ratio)); NaN or +inf is a rejection and is counted."""
+    is_finite = proposal.log_ratio < jnp.inf
     log_ratio = jnp.where(is_finite, proposal.log_ratio, -jnp.inf)
     uniform = jax.random.uniform(key, (), log_ratio.dtype)
     accept = jnp.log(uniform) < log_ratio

@@ -8,20 +8,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from widebnn.diagnostics.projections import random_projections
-from widebnn.posteriors.target import NetworkTarget, Target
+from widebnn.posteriors.target import NetworkTarget
+from widebnn.sampling.projections import random_projections
 
 Collect = Callable[[jax.Array, Any], dict[str, jax.Array]]
 
 
-def everything(target: Target) -> Collect:
+def everything(key: jax.Array, position: Any) -> dict[str, jax.Array]:
     """Keep the whole position, one entry per array of the pytree."""
-
-    def collect(key, position):
-        leaves = jax.tree_util.tree_leaves_with_path(position)
-        return {jax.tree_util.keystr(path, simple=True, separator="_") or "u": leaf for path, leaf in leaves}
-
-    return collect
+    leaves = jax.tree_util.tree_leaves_with_path(position)
+    return {jax.tree_util.keystr(path, simple=True, separator="_") or "u": leaf for path, leaf in leaves}
 
 
 def track(target: NetworkTarget, x_test: Any = None, *, projections: int = 100, seed: int = 0) -> Collect:

@@ -88,7 +88,7 @@ def sample(
             algorithm = sampler
         else:
             algorithm = build_sampler(sampler, target.log_likelihood, **options)
-        run = _Run(target, algorithm, draws, thin, burn_in, chains, seed, collect or everything(target))
+        run = _Run(target, algorithm, draws, thin, burn_in, chains, seed, collect or everything)
         run.start(initial)
         return run.finish(progress)
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
 from arviz_base import from_dict
 
-from widebnn.diagnostics.convergence import ess
 from widebnn.posteriors.target import Target
 
 GROUPS = {"y": "posterior_predictive", "f_test": "predictions", "y_test": "predictions", "mean_test": "predictions"}
 """The ArviZ group of the names that :func:`widebnn.track` uses; everything else goes to ``posterior``."""
+
+
+DIMENSIONS = {
+    "y": ["row", "output"],
+    "y_test": ["test_row", "output"],
+    "f_test": ["test_row", "output"],
+    "mean_test": ["test_row", "output"],
+    "weights": ["projection"],
+}
 
 
 @dataclass(frozen=True)
@@ -48,10 +55,6 @@ class Result:
         """Milliseconds of wall time per step, all chains counted as steps."""
         return 1e3 * self.seconds / (self.steps * self.chains) if self.steps else float("nan")
 
-    def ess_per_step(self, values: Any) -> np.ndarray:
-        """Effective sample size of ``values`` (chains, draws, ...) per sampler step (not per stored draw)."""
-        return ess(values) / max(self.steps * self.chains, 1)
-
     def to_datatree(self) -> xr.DataTree:
         """An ArviZ DataTree: posterior, sample_stats, posterior_predictive, predictions, observed_data."""
         groups: dict[str, dict[str, np.ndarray]] = {"sample_stats": dict(self.stats)}
@@ -60,10 +63,7 @@ class Result:
         observed = getattr(self.target, "y", None)
         if observed is not None:
             groups["observed_data"] = {"y": np.asarray(observed)}
-        dims = {name: [f"{name}_dim_{i}" for i in range(array.ndim - 2)] for name, array in self.draws.items()}
-        dims |= {"y": ["row", "output"], "y_test": ["test_row", "output"]}
-        dims |= {"f_test": ["test_row", "output"], "mean_test": ["test_row", "output"], "weights": ["projection"]}
-        tree = from_dict(groups, dims={k: v for k, v in dims.items() if any(k in g for g in groups.values())})
+        tree = from_dict(groups, dims=DIMENSIONS, pred_dims=DIMENSIONS)
         tree.attrs.update(
             steps=self.steps,
             burn_in=self.burn_in,

@@ -1,0 +1,196 @@
+"""The ``widebnn`` command."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from widebnn.errors import WidebnnError
+
+app = typer.Typer(
+    help="Exact posterior sampling of wide Bayesian neural networks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class Activation(StrEnum):
+    """Names of activations, for --help."""
+
+    gelu = "gelu"
+    relu = "relu"
+    erf = "erf"
+    tanh = "tanh"
+    sin = "sin"
+
+
+class Coordinates(StrEnum):
+    """Names of coordinate systems, for --help."""
+
+    weights = "weights"
+    reparametrised = "reparametrised"
+    marginal = "marginal"
+
+
+class Sampler(StrEnum):
+    """Names of samplers, for --help."""
+
+    pcn = "pcn"
+    pcnl = "pcnl"
+    mala = "mala"
+    lmc = "lmc"
+    underdamped = "underdamped"
+    rwmh = "rwmh"
+    hmc = "hmc"
+
+
+@app.callback()
+def _top() -> None:
+    """Exact posterior sampling of wide Bayesian neural networks.
+
+    Start with: widebnn sample --out runs/first
+    """
+
+
+@app.command()
+def sample(
+    data: Annotated[str, typer.Option(help="digits, cifar10, or the path of an .npz file with x and y.")] = "digits",
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the CIFAR-10 binary files.")] = None,
+    n_train: Annotated[int, typer.Option(help="Number of training rows, from the first.")] = 256,
+    n_test: Annotated[int, typer.Option(help="Number of test rows.")] = 128,
+    width: Annotated[int, typer.Option(help="Units per hidden layer.")] = 1024,
+    depth: Annotated[int, typer.Option(help="Number of hidden layers.")] = 1,
+    activation: Annotated[Activation, typer.Option(help="Activation; gelu is the exact one.")] = Activation.gelu,
+    noise: Annotated[float, typer.Option(help="Standard deviation of the observations.")] = 0.1,
+    coordinates: Annotated[
+        Coordinates, typer.Option(help="What the chain moves in; all give the same posterior over functions.")
+    ] = Coordinates.marginal,
+    sampler: Annotated[Sampler, typer.Option(help="Markov kernel; lmc is the paper's name for mala.")] = Sampler.pcn,
+    step_size: Annotated[float, typer.Option(help="Coefficient of the noise in the proposal.")] = 0.1,
+    num_steps: Annotated[int | None, typer.Option(help="Leapfrog steps per hmc step.  [default: 10]")] = None,
+    friction: Annotated[float | None, typer.Option(help="Friction of the underdamped chain.  [default: 1]")] = None,
+    steps: Annotated[int, typer.Option(help="Steps per chain after burn-in.")] = 2000,
+    burn_in: Annotated[int, typer.Option(help="Steps per chain that are discarded first.")] = 500,
+    thin: Annotated[int, typer.Option(help="Keep every thin-th step.")] = 5,
+    chains: Annotated[int, typer.Option(help="Number of independent chains.")] = 2,
+    seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same draws.")] = 0,
+    dtype: Annotated[str, typer.Option(help="Precision of weights and features: float32 or float64.")] = "float32",
+    out: Annotated[Path | None, typer.Option(help="Folder for draws.nc, summary.json and summary.png.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")] = False,
+) -> None:
+    """Sample the posterior of a wide network and report speed, mixing and test error.
+
+    Example: widebnn sample --data digits --width 2048 --sampler pcn --step-size 0.2 --out runs/digits
+    """
+    options: dict[str, Any] = {"step_size": step_size}
+    options |= {k: v for k, v in {"num_steps": num_steps, "friction": friction}.items() if v is not None}
+    # JAX takes a second to import: --help should not wait for it.
+    import widebnn
+    from widebnn.data import load_dataset
+    from widebnn.diagnostics import summarise
+    from widebnn.errors import check_integer
+
+    width, depth = check_integer("width", width, 1), check_integer("depth", depth, 1)
+    folder = _prepare(out)
+    dataset = load_dataset(data, n_train, n_test, data_dir=data_dir)
+    network = widebnn.dense(dataset.x_train.shape[1], [width] * depth, activation.value)
+    target = widebnn.posterior(
+        network, dataset.x_train, dataset.y_train, noise=noise, coordinates=coordinates.value, dtype=dtype
+    )
+    result = widebnn.sample(
+        target,
+        sampler.value,
+        steps=steps,
+        burn_in=burn_in,
+        thin=thin,
+        chains=chains,
+        seed=seed,
+        collect=widebnn.track(target, dataset.x_test if len(dataset.x_test) else None),
+        **options,
+    )
+    configuration = {
+        "data": dataset.name,
+        "n_train": len(dataset.x_train),
+        "n_test": len(dataset.x_test),
+        "width": width,
+        "depth": depth,
+        "activation": activation.value,
+        "noise": noise,
+        "coordinates": coordinates.value,
+        "sampler": sampler.value,
+        "dtype": dtype,
+        **options,
+    }
+    summary = configuration | summarise(result, dataset)
+    if folder is not None:
+        _write(folder, result, dataset, summary)
+    _show(summary, folder, Console(stderr=as_json))
+    if as_json:
+        typer.echo(json.dumps(summary))
+    if result.interrupted:
+        raise typer.Exit(130)
+
+
+def _prepare(out: Path | None) -> Path | None:
+    """Create the output folder before any work is done, and never write over another run."""
+    if out is None:
+        return None
+    if (out / "summary.json").exists():
+        raise WidebnnError(f"{out} already holds a run; choose another --out or remove it first.")
+    out.mkdir(parents=True, exist_ok=True)
+    return out
+
+
+def _write(folder: Path, result, dataset, summary: dict[str, Any]) -> None:
+    from widebnn.figures import run_figure
+
+    result.to_datatree().to_netcdf(folder / "draws.nc", engine="h5netcdf")
+    run_figure(result, dataset, summary).savefig(folder / "summary.png", dpi=150)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+
+
+def _show(summary: dict[str, Any], folder: Path | None, console: Console) -> None:
+    ess = summary["ess_per_step"]
+    rows = {
+        "acceptance rate": summary["acceptance_rate"],
+        "milliseconds per step": summary["ms_per_step"],
+        "dimension": summary["dimension"],
+        "ESS per 1000 steps: log-likelihood": _per_thousand(ess["lp"]),
+        "ESS per 1000 steps: predictions, mean": _per_thousand(ess.get("predictions")),
+        "ESS per 1000 steps: weights, mean": _per_thousand(ess["weights"]),
+        "largest R-hat": summary["rhat"],
+        "test RMSE": summary.get("test_rmse"),
+        "test accuracy": summary.get("test_accuracy"),
+    }
+    table = Table(title=f"{summary['sampler']} in {summary['coordinates']} coordinates, width {summary['width']}")
+    table.add_column("quantity")
+    table.add_column("value", justify="right")
+    for name, value in rows.items():
+        if value is not None:
+            table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
+    console.print(table)
+    if folder is not None:
+        console.print(f"Wrote draws.nc, summary.json and summary.png to {folder}")
+
+
+def _per_thousand(value: float | None) -> float | None:
+    return None if value is None else 1000 * value
+
+
+def main() -> None:
+    """Entry point: bad input is one sentence on stderr and exit code 2, never a traceback."""
+    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)  # noqa: T201
+    try:
+        app()
+    except (WidebnnError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)

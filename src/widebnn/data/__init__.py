@@ -1,0 +1,6 @@
+"""Data sets ready for a network: standardised inputs, centred targets."""
+
+from widebnn.data.dataset import Dataset
+from widebnn.data.loaders import load_dataset
+
+__all__ = ["Dataset", "load_dataset"]

@@ -1,0 +1,143 @@
+"""Tables from NumPy archives. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from widebnn.data.counts import rows_of_one_table, rows_of_own_table
+from widebnn.data.dataset import Dataset, table_classes, table_regression
+from widebnn.errors import WidebnnError
+
+WHOLE = ("x", "y")
+SPLIT = ("x_train", "y_train", "x_test", "y_test")
+MAX_CLASSES = 1000
+"""More distinct integers than this are surely counts or measurements, not labels."""
+
+
+def load_npz(path: Path, n_train: int | None, n_test: int | None) -> Dataset:
+    """A table from ``path``, with the arrays ``x, y`` or ``x_train, y_train, x_test, y_test``.
+
+    With ``x, y`` the first ``n_train`` rows train and the next ``n_test`` test. With the four arrays, which win
+    if the file has both, the first rows of each are used. Rows are never shuffled. An integer or Boolean y is
+    a vector of class labels, any values; a float y is one or several regression targets.
+    """
+    arrays = _read(path)
+    names = tuple(arrays)
+    xs = [_inputs(f"{name} in {path}", arrays[name]) for name in names[::2]]
+    ys = [_targets(f"{name} in {path}", arrays[name]) for name in names[1::2]]
+    for x_name, y_name, x, y in zip(names[::2], names[1::2], xs, ys, strict=True):
+        if len(x) != len(y):
+            raise WidebnnError(
+                f"{x_name} and {y_name} in {path} must have the same number of rows; got {len(x)} and {len(y)}: "
+                "save one y row for each x row."
+            )
+    class_names: tuple[str, ...] = ()
+    if names == SPLIT:
+        _check_same_columns(path, xs, ys)
+    if ys[0].ndim == 1:
+        ys, class_names = _encode(path, ys)
+
+    if names == SPLIT:
+        n_train = rows_of_own_table(f"x_train in {path}", len(xs[0]), "n_train", n_train)
+        n_test = rows_of_own_table(f"x_test in {path}", len(xs[1]), "n_test", n_test)
+        x_train, x_test, y_train, y_test = xs[0][:n_train], xs[1][:n_test], ys[0][:n_train], ys[1][:n_test]
+    else:
+        n_train, n_test = rows_of_one_table(str(path), len(xs[0]), n_train, n_test)
+        test = slice(n_train, n_train + n_test)
+        x_train, x_test, y_train, y_test = xs[0][:n_train], xs[0][test], ys[0][:n_train], ys[0][test]
+
+    if class_names:
+        return table_classes(path.stem, x_train, x_test, y_train, y_test, class_names)
+    return table_regression(path.stem, x_train, x_test, y_train, y_test)
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    """The arrays named in SPLIT or in WHOLE, in that order; a member that is no array comes as bytes."""
+    if not path.is_file():
+        raise WidebnnError(f"there is no file {path}; write one with numpy.savez(path, x=..., y=...).")
+    try:
+        # Opened here because numpy.load leaves the file open when the archive is bad.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            present = archive.files
+            if set(SPLIT) <= set(present):
+                return {name: np.asarray(archive[name]) for name in SPLIT}
+            if set(WHOLE) <= set(present):
+                return {name: np.asarray(archive[name]) for name in WHOLE}
+    # A damaged archive fails in whichever layer meets the damage: zip, zlib, the header parser, the allocation.
+    except Exception as error:
+        if "Object arrays" in str(error):
+            problem = "holds arrays of Python objects, which are never unpickled"
+        else:
+            problem = f"is damaged or not an .npz archive ({type(error).__name__})"
+        raise WidebnnError(f"{path} {problem}; write it again with numpy.savez and numeric arrays.") from None
+    raise WidebnnError(
+        f"{path} must hold {', '.join(WHOLE)} or {', '.join(SPLIT)}; it holds {', '.join(present) or 'nothing'}: "
+        "name the arrays in numpy.savez(path, x=..., y=...)."
+    )
+
+
+def _inputs(what: str, x: np.ndarray) -> np.ndarray:
+    """Finite float64 of shape rows x columns."""
+    _check_numbers(what, x)
+    if x.ndim < 2:
+        raise WidebnnError(f"{what} must have rows and columns; got shape {x.shape}: try x.reshape(-1, 1).")
+    return _as_float(what, x).reshape(len(x), -1)
+
+
+def _targets(what: str, y: np.ndarray) -> np.ndarray:
+    """Labels as they came, 1-D, or finite float64 of shape rows x targets."""
+    _check_numbers(what, y)
+    if y.dtype.kind != "f":
+        if y.ndim != 1:
+            raise WidebnnError(
+                f"{what} holds integers, taken for class labels, and must be 1-D; got shape {y.shape}: "
+                "save one label for each row, or floats for regression."
+            )
+        return y
+    if y.ndim not in (1, 2):
+        raise WidebnnError(f"{what} must have shape (n,) or (n, outputs); got {y.shape}: reshape it.")
+    return _as_float(what, y).reshape(len(y), -1)
+
+
+def _check_numbers(what: str, array: np.ndarray) -> None:
+    if array.dtype.kind not in "biuf":
+        raise WidebnnError(f"{what} must hold real numbers; got {array.dtype}: encode it as numbers first.")
+    if array.size == 0:
+        raise WidebnnError(f"{what} is empty (shape {array.shape}); save at least one row and one column.")
+
+
+def _as_float(what: str, array: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # a long double out of range becomes inf and is reported as such
+        array = array.astype(np.float64)
+    bad = np.count_nonzero(~np.isfinite(array))
+    if bad:
+        raise WidebnnError(f"{what} has {bad} NaN or infinite entries; remove or impute them first.")
+    return array
+
+
+def _check_same_columns(path: Path, xs: list[np.ndarray], ys: list[np.ndarray]) -> None:
+    for letter, (train, test) in (("x", xs), ("y", ys)):
+        if train.shape[1:] != test.shape[1:]:
+            shapes = f"{train.shape} {train.dtype} and {test.shape} {test.dtype}"
+            raise WidebnnError(
+                f"{letter}_train and {letter}_test in {path} must have the same columns and kind; got {shapes}."
+            )
+
+
+def _encode(path: Path, ys: list[np.ndarray]) -> tuple[list[np.ndarray], tuple[str, ...]]:
+    """Labels as indices into the sorted distinct values of the whole file, whatever rows are used later."""
+    if any(y.dtype.kind == "u" and y.max() > np.iinfo(np.int64).max for y in ys):
+        raise WidebnnError(f"y in {path} has labels beyond 64-bit signed integers; use smaller label values.")
+    if any(y.dtype.kind != "b" for y in ys):
+        ys = [y.astype(np.int64) for y in ys]
+    classes = np.unique(np.concatenate(ys))
+    if len(classes) < 2:
+        raise WidebnnError(f"y in {path} has one class only; save at least two, or floats for regression.")
+    if len(classes) > MAX_CLASSES:
+        raise WidebnnError(
+            f"y in {path} has {len(classes)} distinct integers, more than {MAX_CLASSES} classes; "
+            "if it is a regression target, save it as y.astype(float)."
+        )
+    return [np.searchsorted(classes, y) for y in ys], tuple(str(value) for value in classes)

@@ -1,0 +1,73 @@
+"""Figures of runs. Colours are Okabe and Ito's, distinguishable with any colour vision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from widebnn.data import Dataset
+from widebnn.sampling import Result
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+SHOWN_ROWS = 24
+
+
+def run_figure(result: Result, dataset: Dataset, summary: dict[str, Any]) -> Figure:
+    """Trace of the log-likelihood, and predictions at test inputs with their uncertainty."""
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    has_test = bool(len(dataset.x_test)) and result.steps > 0
+    axes = np.atleast_1d(figure.subplots(1, 2 if has_test else 1, width_ratios=[1, 1.3] if has_test else None))
+    steps = result.burn_in + result.thin * np.arange(1, result.stats["lp"].shape[1] + 1)
+    for chain, trace in enumerate(result.stats["lp"]):
+        axes[0].plot(steps, trace, lw=0.8, color=COLOURS[chain % len(COLOURS)], label=f"chain {chain}")
+    axes[0].set(xlabel="step", ylabel="log-likelihood", title=f"acceptance {summary['acceptance_rate']:.2f}")
+    axes[0].legend(loc="lower right", fontsize=8)
+    if has_test:
+        (_classes if dataset.n_classes else _regression)(axes[1], result, dataset)
+    title = f"{dataset.name}, n = {len(dataset.x_train)}, width {summary['width']}, depth {summary['depth']}"
+    figure.suptitle(f"{title}: {summary['sampler']}, {summary['coordinates']} coordinates")
+    return figure
+
+
+def _pooled(result: Result, name: str) -> np.ndarray:
+    draws = result.draws[name]
+    return draws.reshape(-1, *draws.shape[2:])
+
+
+def _regression(axis, result: Result, dataset: Dataset) -> None:
+    """Predicted against observed, with central 90 % intervals of new observations."""
+    y = dataset.to_original_units(_pooled(result, "y_test"))[..., 0]
+    observed = dataset.to_original_units(dataset.y_test)[:, 0]
+    low, middle, high = np.quantile(y, [0.05, 0.5, 0.95], axis=0)
+    axis.errorbar(
+        observed, middle, [middle - low, high - middle], fmt="o", ms=3, lw=0.8, color=COLOURS[0], label="90 % interval"
+    )
+    ends = [min(observed.min(), low.min()), max(observed.max(), high.max())]
+    axis.plot(ends, ends, color="0.5", lw=1, label="predicted = observed")
+    covered = np.mean((low <= observed) & (observed <= high))
+    axis.set(xlabel="observed", ylabel="predicted", title=f"{covered:.0%} of test rows inside their 90 % interval")
+    axis.legend(fontsize=8)
+
+
+def _classes(axis, result: Result, dataset: Dataset) -> None:
+    """Output of the true class and of its strongest rival for the first test images."""
+    f = _pooled(result, "f_test")[:, :SHOWN_ROWS]
+    labels = dataset.labels_test[:SHOWN_ROWS]
+    rows = np.arange(len(labels))
+    mean = f.mean(axis=0)
+    rivals = np.where(np.arange(mean.shape[1]) == labels[:, None], -np.inf, mean).argmax(axis=1)
+    for classes, colour, marker, label in (
+        (labels, COLOURS[0], "o", "true class"),
+        (rivals, COLOURS[1], "s", "strongest other class"),
+    ):
+        low, middle, high = np.quantile(f[:, rows, classes], [0.05, 0.5, 0.95], axis=0)
+        axis.errorbar(
+            rows, middle, [middle - low, high - middle], fmt=marker, ms=4, lw=1.2, color=colour, label=label
+        )
+    accuracy = np.mean(_pooled(result, "mean_test").mean(axis=0).argmax(axis=1) == dataset.labels_test)
+    axis.set_xticks(rows, [dataset.class_names[label] for label in labels], fontsize=8)
+    axis.set(xlabel="test image (its class)", ylabel="network output, median and 90 % interval")
+    axis.set_title(f"{accuracy:.0%} of {len(dataset.labels_test)} test images classified correctly")
+    axis.legend(fontsize=8, loc="center right")

@@ -1,0 +1,29 @@
+"""Shared fixtures. Tests run with double precision allowed, except those marked ``ambient``."""
+
+import os
+from pathlib import Path
+
+import jax
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def precision(request):
+    """float64 available inside the test, as inside sample(); the global configuration stays as it is."""
+    if request.node.get_closest_marker("ambient"):
+        yield
+    else:
+        with jax.enable_x64(True):
+            yield
+    assert not jax.config.jax_enable_x64, "a test changed the global JAX configuration"
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder of real data sets, which is not part of the project."""
+    folder = Path(os.environ.get("WIDEBNN_TEST_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"real data not found at {folder}; set WIDEBNN_TEST_DATA to run this test")
+    return folder

@@ -1,0 +1,485 @@
+import dataclasses
+import hashlib
+import zipfile
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from widebnn.data import Dataset, load_dataset
+from widebnn.errors import WidebnnError
+
+RECORD = 3073
+OFFICIAL_TRAIN = [f"data_batch_{i}.bin" for i in range(1, 6)]
+
+
+def write_records(path, records):
+    records.astype(np.uint8).tofile(path)
+
+
+def make_records(rows, seed):
+    rng = np.random.default_rng(seed)
+    return np.column_stack([rng.integers(0, 10, rows), rng.integers(0, 256, (rows, RECORD - 1))]).astype(np.uint8)
+
+
+@pytest.fixture
+def official(tmp_path):
+    """Six official files, three records each, and the records of the five training files in order."""
+    train = make_records(15, seed=1)
+    for i, name in enumerate(OFFICIAL_TRAIN):
+        write_records(tmp_path / name, train[3 * i : 3 * i + 3])
+    test = make_records(3, seed=2)
+    write_records(tmp_path / "test_batch.bin", test)
+    return tmp_path, train, test
+
+
+@pytest.fixture
+def tfds(tmp_path):
+    train, test = make_records(7, seed=3), make_records(4, seed=4)
+    write_records(tmp_path / "tfds_train_first4096.bin", train)
+    write_records(tmp_path / "tfds_test_first1024.bin", test)
+    return tmp_path, train, test
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(name="table.npz", **arrays):
+        np.savez(tmp_path / name, **arrays)
+        return tmp_path / name
+
+    return write
+
+
+def table(rows=20, columns=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return 5.0 + 3.0 * rng.standard_normal((rows, columns)), rng.standard_normal(rows) * 7.0 - 2.0
+
+
+def check_shape_and_dtype(data, n_train, n_test, inputs, outputs):
+    assert data.x_train.shape == (n_train, inputs) and data.x_test.shape == (n_test, inputs)
+    assert data.y_train.shape == (n_train, outputs) and data.y_test.shape == (n_test, outputs)
+    assert data.y_mean.shape == data.y_scale.shape == (outputs,)
+    assert {a.dtype for a in (data.x_train, data.x_test, data.y_train, data.y_test)} == {np.dtype(np.float64)}
+
+
+# digits
+
+
+def test_digits_are_globally_standardised_with_centred_one_hot_targets():
+    data = load_dataset("digits", 256, 100)
+    check_shape_and_dtype(data, 256, 100, 64, 10)
+    np.testing.assert_allclose([data.x_train.mean(), data.x_train.std()], [0, 1], atol=1e-12)
+    # Global, not per pixel: the always empty corner is a constant but not zero.
+    assert np.ptp(data.x_train[:, 0]) == 0 and data.x_train[0, 0] < -0.5
+    np.testing.assert_array_equal(data.y_train.argmax(1), data.labels_train)
+    np.testing.assert_allclose(data.y_test, (np.arange(10) == data.labels_test[:, None]) - 0.1, atol=1e-15)
+    assert data.n_classes == 10 and data.class_names[3] == "3"
+    np.testing.assert_array_equal(data.to_original_units(data.y_test), data.y_test)
+
+
+def test_digits_use_every_image_once_and_only_training_statistics():
+    data = load_dataset("digits", 1000, 797)
+    pixels, labels = load_digits(return_X_y=True)
+    every = np.concatenate([data.x_train, data.x_test])
+    steps = np.unique(every)
+    # 17 grey levels survive an affine map, so the rank of each value is the original pixel.
+    assert len(steps) == 17
+    restored = np.searchsorted(steps, every)
+    seen = np.column_stack([restored, np.concatenate([data.labels_train, data.labels_test])])
+    original = np.column_stack([pixels, labels]).astype(int)
+    np.testing.assert_array_equal(seen[np.lexsort(seen.T)], original[np.lexsort(original.T)])
+    train = restored[:1000]
+    np.testing.assert_allclose(data.x_test, (restored[1000:] - train.mean()) / train.std(), atol=1e-12)
+
+
+def test_digits_shuffle_is_fixed_by_the_seed():
+    first, again, other = (
+        load_dataset("digits", 50, 5),
+        load_dataset("digits", 50, 5),
+        load_dataset("digits", 50, 5, seed=1),
+    )
+    np.testing.assert_array_equal(first.x_train, again.x_train)
+    assert not np.array_equal(first.labels_train, other.labels_train)
+    # Test rows follow the training rows in the same order, and the order does not depend on the counts.
+    longer = load_dataset("digits", 55, 5)
+    np.testing.assert_array_equal(longer.labels_train, np.concatenate([first.labels_train, first.labels_test]))
+    # Pinned: published numbers depend on it.
+    np.testing.assert_array_equal(first.labels_train[:8], [0, 6, 3, 8, 1, 8, 4, 1])
+
+
+@pytest.mark.parametrize(
+    ("n_train", "n_test", "expected"),
+    [
+        (None, None, (1438, 359)),
+        (1000, None, (1000, 797)),
+        (None, 97, (1700, 97)),
+        (1797, None, (1797, 0)),
+        (5, 0, (5, 0)),
+    ],
+)
+def test_missing_counts_mean_the_rows_that_are_left(n_train, n_test, expected):
+    data = load_dataset("digits", n_train, n_test)
+    assert (len(data.x_train), len(data.x_test)) == expected
+
+
+@pytest.mark.parametrize(("n_train", "n_test"), [(1700, 98), (1798, None), (None, 1797)])
+def test_digits_refuse_more_rows_than_there_are(n_train, n_test):
+    with pytest.raises(
+        WidebnnError, match=r"digits has 1797 rows, too few for n_train=\d+ and n_test=\d+; ask for 1797"
+    ):
+        load_dataset("digits", n_train, n_test)
+
+
+# arguments
+
+
+@pytest.mark.parametrize("name", ["digit", "mnist", "table.csv", "", 3, None])
+def test_unknown_names_list_what_there_is(name):
+    with pytest.raises(WidebnnError, match=r"one of digits, cifar10, PATH\.npz; got"):
+        load_dataset(name, 10, 10)
+
+
+def test_unknown_names_suggest_the_nearest():
+    with pytest.raises(WidebnnError, match="Did you mean 'cifar10'"):
+        load_dataset("cifar-10", 10, 10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_train": 0}, "n_train must be at least 1"),
+        ({"n_test": -1}, "n_test must be at least 0"),
+        ({"n_train": 2.5}, "n_train must be a whole number"),
+        ({"n_test": True}, "n_test must be a whole number"),
+        ({"seed": -1}, "seed must be at least 0"),
+    ],
+)
+def test_bad_counts_are_refused(arguments, message):
+    with pytest.raises(WidebnnError, match=message):
+        load_dataset("digits", **arguments)
+
+
+def test_a_dataset_is_immutable_and_compared_by_identity():
+    data = load_dataset("digits", 5, 5)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        data.name = "other"
+    assert data == data and data != load_dataset("digits", 5, 5)
+    assert isinstance(data, Dataset) and hash(data)
+
+
+# CIFAR-10
+
+
+def check_cifar(data, train, test):
+    pixels = train[:, 1:].astype(np.float64)
+    np.testing.assert_array_equal(data.labels_train, train[:, 0])
+    np.testing.assert_array_equal(data.labels_test, test[:, 0])
+    np.testing.assert_allclose(data.x_train, (pixels - pixels.mean()) / pixels.std(), atol=1e-12)
+    np.testing.assert_allclose(data.x_test, (test[:, 1:] - pixels.mean()) / pixels.std(), atol=1e-12)
+    np.testing.assert_allclose(data.y_train, np.eye(10)[train[:, 0]] - 0.1, atol=1e-15)
+    assert data.class_names[0] == "airplane" and data.n_classes == 10
+
+
+@pytest.mark.parametrize(("n_train", "n_test"), [(2, 1), (3, 3), (10, 2), (15, 0), (None, None)])
+def test_cifar_official_files_are_read_in_order(official, n_train, n_test):
+    folder, train, test = official
+    data = load_dataset("cifar10", n_train, n_test, data_dir=folder)
+    check_shape_and_dtype(data, 15 if n_train is None else n_train, 3 if n_test is None else n_test, 3072, 10)
+    check_cifar(data, train[:n_train], test[:n_test])
+
+
+@pytest.mark.parametrize(("n_train", "n_test"), [(5, 3), (None, None)])
+def test_cifar_subset_files(tfds, n_train, n_test):
+    folder, train, test = tfds
+    check_cifar(load_dataset("cifar10", n_train, n_test, data_dir=str(folder)), train[:n_train], test[:n_test])
+
+
+def test_cifar_reads_only_the_bytes_it_needs(tfds):
+    folder, train, test = tfds
+    # A bad label after the rows in use is never seen.
+    train[5, 0] = 77
+    write_records(folder / "tfds_train_first4096.bin", train)
+    check_cifar(load_dataset("cifar10", 5, 2, data_dir=folder), train[:5], test[:2])
+    with pytest.raises(WidebnnError, match=r"tfds_train_first4096\.bin has label 77 in record 5, expected 0 to 9"):
+        load_dataset("cifar10", 6, 2, data_dir=folder)
+
+
+def test_cifar_needs_a_folder(tmp_path):
+    with pytest.raises(WidebnnError, match=r"cifar10 needs data_dir, .*data_batch_1\.bin.*tfds_train_first4096\.bin"):
+        load_dataset("cifar10", 2, 2)
+    with pytest.raises(WidebnnError, match=r"there is no folder .*nowhere; set data_dir to .*data_batch_1\.bin"):
+        load_dataset("cifar10", 2, 2, data_dir=tmp_path / "nowhere")
+    with pytest.raises(WidebnnError, match=r"has no CIFAR-10 file; set data_dir to .*tfds_train_first4096\.bin"):
+        load_dataset("cifar10", 2, 2, data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("name", [*OFFICIAL_TRAIN, "test_batch.bin"])
+def test_cifar_names_the_missing_official_file(official, name):
+    (official[0] / name).unlink()
+    with pytest.raises(WidebnnError, match=rf"lacks {name}; copy it there"):
+        load_dataset("cifar10", 2, 2, data_dir=official[0])
+
+
+@pytest.mark.parametrize("name", ["tfds_train_first4096.bin", "tfds_test_first1024.bin"])
+def test_cifar_names_the_missing_subset_file(tfds, name):
+    (tfds[0] / name).unlink()
+    with pytest.raises(WidebnnError, match=rf"lacks {name}; copy it there"):
+        load_dataset("cifar10", 2, 2, data_dir=tfds[0])
+
+
+def test_cifar_does_not_guess_between_two_orders(official, tfds):
+    with pytest.raises(WidebnnError, match=r"holds both official files .* and tfds_.* separate folders"):
+        load_dataset("cifar10", 2, 2, data_dir=official[0])
+
+
+@pytest.mark.parametrize("size", [0, 1, RECORD - 1, 3 * RECORD - 1])
+def test_cifar_refuses_a_truncated_file(tfds, size):
+    path = tfds[0] / "tfds_test_first1024.bin"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(WidebnnError, match=rf"{path.name} has {size} bytes, not a positive multiple of 3073.*fetch it"):
+        load_dataset("cifar10", 2, 0, data_dir=tfds[0])
+
+
+def test_cifar_refuses_more_rows_than_there_are(official):
+    with pytest.raises(WidebnnError, match=r"data_batch_1\.bin to data_batch_5\.bin in .* 15 rows, .*n_train=16"):
+        load_dataset("cifar10", 16, 2, data_dir=official[0])
+    with pytest.raises(WidebnnError, match=r"test_batch\.bin in .* has 3 rows, too few for n_test=4"):
+        load_dataset("cifar10", 2, 4, data_dir=official[0])
+
+
+def test_cifar_pixels_are_channel_by_channel_and_real(shared_data):
+    folder = shared_data / "cifar10"
+    files = sorted(folder.glob("tfds_*.bin"))
+    if not files:
+        pytest.skip(f"no tfds_*.bin files in {folder}")
+    manifest = dict(line.split()[::-1] for line in (shared_data / "MANIFEST.sha256").read_text().splitlines())
+    for path in files:
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == manifest[f"cifar10/{path.name}"], path
+
+    data = load_dataset("cifar10", 256, 128, data_dir=folder)
+    check_shape_and_dtype(data, 256, 128, 3072, 10)
+    np.testing.assert_allclose([data.x_train.mean(), data.x_train.std()], [0, 1], atol=1e-12)
+    assert 0.8 < data.x_test.std() < 1.2
+    assert set(data.labels_train) == set(range(10))
+    assert data.class_names[data.labels_train[0]] == "horse"
+    # Neighbouring pixels of natural images are alike, which they are not under a wrong layout.
+    planes = data.x_train.reshape(256, 3, 32, 32)
+    assert np.abs(np.diff(planes, axis=3)).mean() < 0.3
+    with pytest.raises(WidebnnError, match="4096 rows, too few for n_train=4097"):
+        load_dataset("cifar10", 4097, 1, data_dir=folder)
+
+
+# NPZ
+
+
+def test_npz_regression_is_standardised_by_training_rows(save):
+    x, y = table()
+    data = load_dataset(save(x=x, y=y), 12, 5)
+    check_shape_and_dtype(data, 12, 5, 3, 1)
+    np.testing.assert_allclose(data.x_train.mean(0), 0, atol=1e-12)
+    np.testing.assert_allclose(data.x_train.std(0), 1, atol=1e-12)
+    np.testing.assert_allclose(data.x_test, (x[12:17] - x[:12].mean(0)) / x[:12].std(0), atol=1e-12)
+    np.testing.assert_allclose([data.y_train.mean(), data.y_train.std()], [0, 1], atol=1e-12)
+    np.testing.assert_allclose(data.to_original_units(data.y_test)[:, 0], y[12:17], atol=1e-12)
+    assert data.labels_train is None and data.labels_test is None
+    assert data.n_classes == 0 and data.name == "table"
+
+
+def test_original_units_broadcast_over_draws(save):
+    x, y = table()
+    data = load_dataset(save(x=x, y=np.column_stack([y, 100 * y])), 12, 5)
+    draws = np.stack([data.y_test, data.y_test])
+    np.testing.assert_allclose(data.to_original_units(draws)[1, :, 1], 100 * y[12:17], atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("n_train", "n_test", "expected"), [(None, None, (16, 4)), (None, 5, (15, 5)), (15, None, (15, 5))]
+)
+def test_npz_default_counts(save, n_train, n_test, expected):
+    x, y = table()
+    data = load_dataset(str(save(x=x, y=y)), n_train, n_test)
+    assert (len(data.x_train), len(data.x_test)) == expected
+
+
+def test_npz_with_its_own_split(save):
+    x, y = table()
+    arrays = {"x_train": x[:12], "y_train": y[:12], "x_test": x[12:], "y_test": y[12:]}
+    whole = load_dataset(save("split.npz", **arrays))
+    same = load_dataset(save(x=x, y=y), 12)
+    for field in ("x_train", "y_train", "x_test", "y_test", "y_mean", "y_scale"):
+        np.testing.assert_array_equal(getattr(whole, field), getattr(same, field))
+    check_shape_and_dtype(load_dataset(save("split.npz", **arrays), 10, 3), 10, 3, 3, 1)
+    check_shape_and_dtype(load_dataset(save("both.npz", **arrays, x=x, y=y)), 12, 8, 3, 1)
+
+
+def test_npz_constant_columns_are_zero(save):
+    x, y = table()
+    x[:, 1] = 0.1  # its mean is not exactly 0.1
+    x[15, 1] = 1e6
+    data = load_dataset(save(x=x, y=np.column_stack([y, np.full(20, 0.1)])), 12, 5)
+    assert not data.x_train[:, 1].any() and not data.x_test[:, 1].any()
+    assert not data.y_train[:, 1].any() and data.y_scale[1] == 1 and data.y_mean[1] == 0.1
+    np.testing.assert_allclose(data.x_train[:, [0, 2]].std(0), 1)
+
+
+def test_npz_one_training_row_gives_zero_inputs(save):
+    x, y = table()
+    data = load_dataset(save(x=x, y=y), 1, 2)
+    assert not data.x_train.any() and not data.y_train.any()
+    np.testing.assert_allclose(data.to_original_units(data.y_test)[:, 0], y[1:3])
+
+
+def test_npz_images_are_flattened_and_small_types_converted(save):
+    x = np.random.default_rng(0).integers(0, 256, (9, 2, 2, 3), dtype=np.uint8)
+    data = load_dataset(save(x=x, y=np.arange(9, dtype=np.float32)), 8, 1)
+    check_shape_and_dtype(data, 8, 1, 12, 1)
+    reference = x.reshape(9, -1).astype(float)
+    np.testing.assert_allclose(data.x_test, (reference[8:] - reference[:8].mean(0)) / reference[:8].std(0))
+
+
+@pytest.mark.parametrize(
+    ("y", "names"),
+    [
+        (np.array([7, -3, 7, 40, -3, 40]), ("-3", "7", "40")),
+        (np.array([1, 2, 1, 2, 2, 1], np.uint8), ("1", "2")),
+        (np.array([True, False, True, True, False, False]), ("False", "True")),
+    ],
+)
+def test_npz_labels_become_indices(save, y, names):
+    x, _ = table(rows=6)
+    data = load_dataset(save(x=x, y=y), 4, 2)
+    assert data.class_names == names and data.n_classes == len(names)
+    assert [names[i] for i in data.labels_train] == [str(v) for v in y[:4]]
+    assert [names[i] for i in data.labels_test] == [str(v) for v in y[4:]]
+    np.testing.assert_allclose(data.y_train, np.eye(len(names))[data.labels_train] - 1 / len(names))
+    np.testing.assert_array_equal(data.y_scale, np.ones(len(names)))
+    np.testing.assert_array_equal(data.y_mean, np.zeros(len(names)))
+    np.testing.assert_allclose(data.x_train.std(0), 1)
+
+
+def test_npz_class_indices_do_not_depend_on_the_rows_in_use(save):
+    x, _ = table(rows=6)
+    y = np.array([5, 9, 5, 9, 2, 5])
+    assert load_dataset(save(x=x, y=y), 3, 1).class_names == ("2", "5", "9")
+    split = save(x_train=x[:4], y_train=y[:4].astype(np.int16), x_test=x[4:], y_test=y[4:].astype(np.uint64))
+    data = load_dataset(split)
+    assert data.class_names == ("2", "5", "9")
+    np.testing.assert_array_equal(data.labels_test, [0, 1])
+
+
+def x_y(x=None, y=None):
+    good_x, good_y = table()
+    return {"x": good_x if x is None else x, "y": good_y if y is None else y}
+
+
+def with_bad(value, where):
+    arrays = x_y()
+    arrays[where][3] = value
+    return arrays
+
+
+def split(**changes):
+    x, y = table()
+    return {"x_train": x, "y_train": y, "x_test": x, "y_test": y} | changes
+
+
+BAD_ARRAYS = {
+    "no y": ({"x": np.ones((3, 2))}, r"must hold x, y or x_train, .*; it holds x: name the arrays"),
+    "unnamed": ({"arr_0": np.ones(3)}, r"it holds arr_0"),
+    "nothing": ({}, r"it holds nothing"),
+    "half split": ({"x_train": np.ones((3, 2)), "y_train": np.ones(3)}, r"it holds x_train, y_train"),
+    "object y": (x_y(y=np.array(["a", 1] * 10, dtype=object)), r"Python objects, .*never unpickled; write it again"),
+    "text y": (x_y(y=np.array(["cat", "dog"] * 10)), r"y in .* must hold real numbers; got <U3: encode"),
+    "complex x": (x_y(x=np.ones((20, 2), complex)), r"x in .* must hold real numbers; got complex128"),
+    "nan x": (with_bad(np.nan, "x"), r"x in .* has 3 NaN or infinite entries; remove or impute"),
+    "inf y": (with_bad(np.inf, "y"), r"y in .* has 1 NaN or infinite entries"),
+    "rows": (x_y(y=np.ones(19)), r"x and y in .* same number of rows; got 20 and 19: save one y row"),
+    "test rows": (split(y_test=np.ones(3)), r"x_test and y_test in .* same number of rows; got 20 and 3"),
+    "empty x": (x_y(x=np.ones((0, 3)), y=np.ones(0)), r"x in .* is empty \(shape \(0, 3\)\)"),
+    "no columns": (x_y(x=np.ones((20, 0))), r"x in .* is empty"),
+    "no targets": (x_y(y=np.ones((20, 0))), r"y in .* is empty"),
+    "empty test": (split(x_test=np.ones((0, 3)), y_test=np.ones(0)), r"x_test in .* is empty"),
+    "flat x": (x_y(x=np.ones(20)), r"x in .* rows and columns; got shape \(20,\): try x\.reshape\(-1, 1\)"),
+    "scalar y": (x_y(y=np.array(3.0)), r"y in .* must have shape \(n,\) or \(n, outputs\); got \(\)"),
+    "deep y": (x_y(y=np.ones((20, 2, 2))), r"y in .* must have shape"),
+    "2-D labels": (x_y(y=np.ones((20, 2), int)), r"taken for class labels, and must be 1-D; got shape \(20, 2\)"),
+    "one class": (x_y(y=np.ones(20, int)), r"one class only; save at least two, or floats"),
+    "counts": (
+        x_y(x=np.ones((1001, 1)), y=np.arange(1001)),
+        r"1001 distinct integers, .*save it as y\.astype\(float\)",
+    ),
+    "huge labels": (x_y(y=np.full(20, 2**64 - 1, np.uint64)), r"labels beyond 64-bit signed integers"),
+    "columns": (split(x_test=np.ones((20, 2))), r"x_train and x_test in .* same columns and kind"),
+    "targets": (split(y_test=np.ones((20, 2))), r"y_train and y_test in .* same columns and kind"),
+    "kinds": (split(y_test=np.arange(20)), r"y_train and y_test in .* got \(20, 1\) float64 and \(20,\) int64"),
+    "too large": (x_y(x=np.linspace(-1, 1, 40).reshape(20, 2) * 1e308), r"inputs are too large to standardise"),
+    "too large y": (x_y(y=np.linspace(-1, 1, 20) * 1e308), r"targets are too large to standardise"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ARRAYS)
+def test_npz_bad_arrays_are_refused_with_a_fix(save, case):
+    arrays, message = BAD_ARRAYS[case]
+    with pytest.raises(WidebnnError, match=message):
+        load_dataset(save(**arrays))
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).max <= np.finfo(np.float64).max, reason="long double is double here")
+def test_npz_long_doubles_out_of_range_are_reported_as_infinite(save):
+    with pytest.raises(WidebnnError, match="20 NaN or infinite entries"):
+        load_dataset(save(**x_y(y=np.full(20, np.longdouble("1e4000")))))
+
+
+def test_npz_too_few_rows(save):
+    path = save(**x_y())
+    with pytest.raises(WidebnnError, match=r"table\.npz has 20 rows, too few for n_train=15 and n_test=6"):
+        load_dataset(path, 15, 6)
+    path = save(**split())
+    with pytest.raises(WidebnnError, match=r"x_train in .* has 20 rows, too few for n_train=21"):
+        load_dataset(path, 21, 6)
+    with pytest.raises(WidebnnError, match=r"x_test in .* has 20 rows, too few for n_test=21"):
+        load_dataset(path, 20, 21)
+
+
+def test_npz_missing_file(tmp_path):
+    with pytest.raises(WidebnnError, match=r"there is no file .*absent\.npz; write one with numpy\.savez"):
+        load_dataset(tmp_path / "absent.npz")
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(WidebnnError, match="there is no file"):
+        load_dataset(tmp_path / "folder.npz")
+
+
+def test_npz_other_formats_and_pickles_are_refused(tmp_path):
+    path = tmp_path / "bad.npz"
+    with path.open("wb") as file:
+        np.save(file, np.ones(3))  # one bare array
+    contents = [path.read_bytes(), b"", b"x,y\n1,2\n", b"PK\x03\x04", b"\x80\x04K\x01."]  # the last is a pickle
+    for content in contents:
+        path.write_bytes(content)
+        with pytest.raises(WidebnnError, match=r"bad\.npz is damaged or not an \.npz archive \(\w+\); write it again"):
+            load_dataset(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x", "not an array")
+        archive.writestr("y", "not an array")
+    with pytest.raises(WidebnnError, match=r"x in .* must hold real numbers"):
+        load_dataset(path)
+
+
+def test_npz_damage_anywhere_never_escapes_as_another_error(tmp_path):
+    path = tmp_path / "table.npz"
+    np.savez_compressed(path, **x_y())
+    good = path.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(300):
+        damaged = bytearray(good)
+        if rng.random() < 0.3:
+            damaged = damaged[: rng.integers(len(good))]
+        else:
+            damaged[rng.integers(len(good))] ^= 1 << rng.integers(8)
+        path.write_bytes(damaged)
+        try:
+            load_dataset(path)
+        except WidebnnError:
+            refused += 1
+    assert refused > 150  # some bytes of a zip file, its dates for one, mean nothing to us

@@ -1,0 +1,57 @@
+"""Bad input to posterior() and dense(): the message names the problem and the fix."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import widebnn
+
+X, Y = np.ones((4, 2)), np.ones((4, 1))
+NET = widebnn.dense(2, [3])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((NET, X, Y), {"noise": 0.0}, "noise must be greater than 0"),
+        ((NET, X, Y), {"noise": np.nan}, "noise must be greater than 0"),
+        ((NET, X, Y), {"coordinates": "margnal"}, "Did you mean 'marginal'"),
+        ((NET, X, Y), {"dtype": "float16"}, "dtype must be one of float32, float64"),
+        ((NET, X[:, 0], Y), {}, r"2-D array.*reshape\(-1, 1\)"),
+        ((NET, X[:2], Y), {}, "same number of rows; got 2 and 4"),
+        ((NET, X[:0], Y[:0]), {}, "x is empty"),
+        ((NET, X * np.nan, Y), {}, "x has 8 NaN or infinite entries; remove or impute"),
+        ((NET, X, Y * np.inf), {}, "y has 4 NaN or infinite entries"),
+        ((NET, X, np.array([["a"]] * 4)), {}, "y must be a numeric array"),
+        ((NET, np.ones((4, 5)), Y), {}, "does not accept x of shape.*expects 2 input columns"),
+        ((NET, X, np.ones((4, 1, 1))), {}, r"shape \(n,\) or \(n, outputs\)"),
+        ((lambda x: x, X, Y), {}, "use widebnn.dense"),
+        ((widebnn.dense(2, []), X, Y), {"coordinates": "marginal"}, "exact Gaussian posterior"),
+        ((widebnn.feature_map({"w": (2, 3)}, lambda p, x: (x @ p["w"])[0]), X, Y), {}, "features must return shape"),
+    ],
+)
+def test_posterior(arguments, options, message):
+    with pytest.raises(widebnn.WidebnnError, match=message):
+        widebnn.posterior(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input_dim": 0, "widths": [3]}, "input_dim must be at least 1"),
+        ({"input_dim": 2, "widths": [0]}, "each width must be at least 1"),
+        ({"input_dim": 2, "widths": [2.5]}, "each width must be a whole number"),
+        ({"input_dim": 2, "widths": [3], "activation": "gellu"}, "Did you mean 'gelu'"),
+        ({"input_dim": 2, "widths": [3], "weight_std": -1}, "weight_std must be greater than 0"),
+        ({"input_dim": 2, "widths": [3], "bias_std": float("inf")}, "bias_std must be at least 0"),
+    ],
+)
+def test_dense(options, message):
+    with pytest.raises(widebnn.WidebnnError, match=message):
+        widebnn.dense(**options)
+
+
+def test_one_dimensional_targets_are_one_column():
+    target = widebnn.posterior(NET, X, Y[:, 0])
+    assert target.y.shape == (4, 1)
+    assert target.y.dtype == jnp.float32

@@ -1,0 +1,152 @@
+"""The coordinate systems: each against the definition, and all against each other."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from jax.flatten_util import ravel_pytree
+from problems import NOISE, naive_log_likelihood, numpy_features, small_data, small_target
+
+import widebnn
+from widebnn.networks import apply
+from widebnn.posteriors import COORDINATES
+from widebnn.posteriors.marginal import marginal_target
+from widebnn.posteriors.reparametrised import reparametrised_target
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("activation", ["gelu", "relu", "erf", "tanh", "sin"])
+@pytest.mark.parametrize("widths", [(4,), (3, 6, 2)])
+def test_log_likelihood_against_scipy(coordinates, activation, widths):
+    target = small_target(coordinates, widths=widths, activation=activation)
+    u = target.sample_reference(jax.random.key(1))
+    hidden = u if coordinates == "marginal" else u.hidden
+    psi = numpy_features(target.network, hidden, target.x)
+    y = np.asarray(target.y)
+    if coordinates == "weights":
+        expected = scipy.stats.norm(psi @ np.asarray(u.readout), NOISE).logpdf(y).sum()
+    else:
+        k = psi @ psi.T + NOISE**2 * np.eye(len(psi))
+        expected = scipy.stats.multivariate_normal(np.zeros(len(k)), k).logpdf(y.T).sum()
+    np.testing.assert_allclose(target.log_likelihood(u), expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("n", [3, 12])
+def test_gradient_against_plain_autodiff(coordinates, n):
+    target = small_target(coordinates, n=n)
+    u = target.sample_reference(jax.random.key(1))
+    ours = ravel_pytree(jax.grad(target.log_likelihood)(u))[0]
+    plain = ravel_pytree(jax.grad(naive_log_likelihood(target))(u))[0]
+    np.testing.assert_allclose(ours, plain, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [3, 12])
+def test_reparametrised_likelihood_ignores_the_readout(n):
+    target = small_target("reparametrised", n=n)
+    u = target.sample_reference(jax.random.key(1))
+    moved = u._replace(readout=u.readout + 5.0)
+    assert target.log_likelihood(u) == target.log_likelihood(moved)
+    assert not np.any(jax.grad(target.log_likelihood)(u).readout)
+    marginal = small_target("marginal", n=n)
+    np.testing.assert_allclose(target.log_likelihood(u), marginal.log_likelihood(u.hidden), rtol=1e-13)
+
+
+@pytest.mark.parametrize("n", [3, 12])
+def test_reparametrisation_is_the_change_of_variables_it_claims(n):
+    """posterior density of theta x |det d theta / d phi| = posterior density of phi, for every theta."""
+    target, weights = small_target("reparametrised", n=n), small_target("weights", n=n)
+    log_ratios = []
+    for seed in range(4):
+        u = target.sample_reference(jax.random.key(seed))
+        theta = target.to_weights(jax.random.key(0), u)
+
+        def readout(phi, hidden=u.hidden, shape=u.readout.shape):
+            mapped = target.to_weights(None, widebnn.Weights(hidden, phi.reshape(shape)))
+            return mapped.readout.ravel()
+
+        jacobian = jax.jacfwd(readout)(u.readout.ravel())
+        log_posterior_theta = weights.log_likelihood(theta) - 0.5 * jnp.sum(theta.readout**2)
+        log_posterior_phi = target.log_likelihood(u) - 0.5 * jnp.sum(u.readout**2)
+        log_ratios.append(log_posterior_theta + jnp.linalg.slogdet(jacobian)[1] - log_posterior_phi)
+    np.testing.assert_allclose(log_ratios, log_ratios[0], atol=1e-9)
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("n", [3, 12])
+def test_map_and_inverse_round_trip(coordinates, n):
+    target = small_target(coordinates, n=n)
+    u = target.sample_reference(jax.random.key(2))
+    back = target.from_weights(target.to_weights(jax.random.key(0), u))
+    for a, b in zip(jax.tree.leaves(u), jax.tree.leaves(back), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+@pytest.mark.parametrize("build", [marginal_target, reparametrised_target])
+@pytest.mark.parametrize("n", [3, 12])
+def test_primal_and_dual_targets_agree(build, n):
+    x, y = map(jnp.asarray, small_data(n=n))
+    network = widebnn.dense(3, [4])
+    primal, dual = (build(network, x, y, NOISE, form) for form in ("primal", "dual"))
+    u = primal.sample_reference(jax.random.key(0))
+    np.testing.assert_allclose(primal.log_likelihood(u), dual.log_likelihood(u), rtol=1e-12)
+    a, b = (t.predict(jax.random.key(1), u, x) for t in (primal, dual))
+    np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+def test_predictions_are_the_network_at_its_weights(coordinates):
+    target = small_target(coordinates)
+    u, key = target.sample_reference(jax.random.key(2)), jax.random.key(5)
+    x_new = np.random.default_rng(3).normal(size=(6, 3))
+    expected = apply(target.network, target.to_weights(key, u), jnp.asarray(x_new))
+    np.testing.assert_allclose(target.predict(key, u, x_new), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+def test_conditional_moments_are_those_of_the_predictions(coordinates):
+    target = small_target(coordinates)
+    u = target.sample_reference(jax.random.key(2))
+    x_new = np.random.default_rng(3).normal(size=(4, 3))
+    mean, variance = target.conditional_moments(u, x_new)
+    keys = jax.random.split(jax.random.key(0), 20_000)
+    f = np.asarray(jax.vmap(lambda key: target.predict(key, u, x_new))(keys))
+    error = np.sqrt(variance[:, None] / len(f)) + 1e-9
+    assert np.max(np.abs(f.mean(0) - mean) / error) < 4.5
+    np.testing.assert_allclose(f.var(0), np.broadcast_to(variance[:, None], mean.shape), rtol=0.06, atol=1e-9)
+
+
+def test_a_feature_map_of_ones_own():
+    """Random Fourier features: hidden weights in, any JAX function out."""
+    x, y = small_data()
+    network = widebnn.feature_map({"w": (3, 8)}, lambda p, x: jnp.cos(x @ p["w"]) / np.sqrt(8))
+    for coordinates in COORDINATES:
+        target = widebnn.posterior(network, x, y, coordinates=coordinates, dtype="float64")
+        u = target.sample_reference(jax.random.key(0))
+        hidden = u if coordinates == "marginal" else u.hidden
+        assert hidden["w"].shape == (3, 8)
+        psi = np.cos(x @ np.asarray(hidden["w"])) / np.sqrt(8)
+        if coordinates != "weights":
+            k = psi @ psi.T + 0.01 * np.eye(5)
+            expected = scipy.stats.multivariate_normal(np.zeros(5), k).logpdf(y.T).sum()
+            np.testing.assert_allclose(target.log_likelihood(u), expected, rtol=1e-9)
+
+
+@pytest.mark.ambient
+@pytest.mark.parametrize("coordinates", COORDINATES)
+def test_works_in_a_program_without_double_precision(coordinates):
+    """Called from plain float32 JAX, l still comes from a float64 factorisation; jit, grad and vmap work."""
+    target = small_target(coordinates, dtype="float32")
+    exact = small_target(coordinates, dtype="float64")
+    u = target.sample_reference(jax.random.key(1))
+    value, gradient = jax.jit(jax.value_and_grad(target.log_likelihood))(u)
+    assert value.dtype == jnp.float32
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(gradient))
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), u)
+        expected = float(exact.log_likelihood(wide))
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    stacked = jax.vmap(target.sample_reference)(jax.random.split(jax.random.key(2), 3))
+    assert jax.vmap(target.log_likelihood)(stacked).shape == (3,)
+    assert not jax.config.jax_enable_x64

@@ -1,0 +1,121 @@
+"""The conjugate readout: primal against dual, gradients against autodiff, draws against moments."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from widebnn.posteriors.readout import choose_form, condition, log_evidence, square_root
+
+SHAPES = [(4, 7, 2), (7, 4, 1), (5, 5, 3)]
+
+
+def problem(n, p, outputs, seed=0, dtype=jnp.float64):
+    rng = np.random.default_rng(seed)
+    return jnp.asarray(rng.normal(size=(n, p)), dtype), jnp.asarray(rng.normal(size=(n, outputs)), dtype), 0.3
+
+
+def brute(psi, y, noise):
+    psi, y = np.asarray(psi, np.float64), np.asarray(y, np.float64)
+    sigma = np.linalg.inv(np.eye(psi.shape[1]) + psi.T @ psi / noise**2)
+    return sigma, sigma @ psi.T @ y / noise**2, psi @ psi.T + noise**2 * np.eye(len(psi))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("form", ["primal", "dual"])
+def test_evidence_is_the_gaussian_density_of_the_data(shape, form):
+    psi, y, noise = problem(*shape)
+    _, _, k = brute(psi, y, noise)
+    expected = sum(multivariate_normal(np.zeros(len(k)), k).logpdf(column) for column in np.asarray(y).T)
+    np.testing.assert_allclose(log_evidence(psi, y, noise, form), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("form", ["primal", "dual"])
+def test_gradients_equal_autodiff_of_the_textbook_formula(shape, form):
+    psi, y, noise = problem(*shape)
+
+    def naive(psi, y, noise):
+        k = psi @ psi.T + noise**2 * jnp.eye(len(psi))
+        return -0.5 * (y.shape[1] * jnp.linalg.slogdet(2 * jnp.pi * k)[1] + jnp.sum(y * jnp.linalg.solve(k, y)))
+
+    ours = jax.grad(lambda *a: 3 * log_evidence(*a, form), argnums=(0, 1, 2))(psi, y, jnp.asarray(noise))
+    expected = jax.grad(lambda *a: 3 * naive(*a), argnums=(0, 1, 2))(psi, y, jnp.asarray(noise))
+    for a, b in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_primal_and_dual_are_the_same(shape):
+    psi, y, noise = problem(*shape)
+    z = jnp.asarray(np.random.default_rng(9).normal(size=(shape[1], shape[2])))
+    primal, dual = (condition(psi, y, noise, form) for form in ("primal", "dual"))
+    roots = [square_root(psi, noise, form) for form in ("primal", "dual")]
+    key = jax.random.key(0)
+    np.testing.assert_allclose(primal.gain(y), dual.gain(y), atol=1e-11)
+    np.testing.assert_allclose(primal.draw(key), dual.draw(key), atol=1e-11)
+    np.testing.assert_allclose(primal.variance(psi[:2]), dual.variance(psi[:2]), atol=1e-11)
+    np.testing.assert_allclose(roots[0].multiply(z), roots[1].multiply(z), atol=1e-11)
+    np.testing.assert_allclose(roots[0].divide(z), roots[1].divide(z), atol=1e-10)
+
+
+def test_the_smaller_matrix_is_factored():
+    assert choose_form(5, 9) == "dual"
+    assert choose_form(9, 5) == "primal"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_moments_and_square_root(shape):
+    psi, y, noise = problem(*shape)
+    sigma, mu, _ = brute(psi, y, noise)
+    root = square_root(psi, noise).multiply(jnp.eye(shape[1]))
+    np.testing.assert_allclose(root @ root, sigma, atol=1e-11)
+    np.testing.assert_allclose(root, root.T, atol=1e-11)
+    np.testing.assert_allclose(square_root(psi, noise).divide(root), np.eye(shape[1]), atol=1e-10)
+    conditional = condition(psi, y, noise)
+    np.testing.assert_allclose(conditional.gain(y), mu, atol=1e-11)
+    new = jnp.asarray(np.random.default_rng(1).normal(size=(3, shape[1])))
+    np.testing.assert_allclose(conditional.variance(new), np.diag(new @ sigma @ new.T), atol=1e-11)
+
+
+@pytest.mark.parametrize("form", ["primal", "dual"])
+def test_pathwise_draws_have_the_exact_posterior(form):
+    psi, y, noise = problem(4, 5, 1)
+    sigma, mu, _ = brute(psi, y, noise)
+    conditional = condition(psi, y, noise, form)
+
+    def worst_z(draw):
+        """Largest z-score of mean and covariance of whitened draws; N(0, I) under the exact law."""
+        draws = np.asarray(jax.vmap(draw)(jax.random.split(jax.random.key(1), 40_000)))[:, :, 0]
+        white = np.linalg.solve(np.linalg.cholesky(sigma), (draws - mu[:, 0]).T).T
+        z_mean = white.mean(0) * np.sqrt(len(white))
+        z_covariance = (white.T @ white / len(white) - np.eye(5)) * np.sqrt(len(white)) / np.sqrt(1 + np.eye(5))
+        return max(np.abs(z_mean).max(), np.abs(z_covariance).max())
+
+    def without_observation_noise(key):
+        z = jax.random.normal(key, (5, 1))
+        return z + conditional.gain(y - psi @ z)
+
+    assert worst_z(conditional.draw) < 4.5
+    assert worst_z(without_observation_noise) > 10, "the check has no power"
+
+
+def test_duplicate_inputs_and_more_rows_than_features_are_exact():
+    psi, y, noise = problem(3, 2, 2)
+    psi, y = jnp.concatenate([psi] * 4), jnp.concatenate([y, 2 * y, -y, y])
+    _, _, k = brute(psi, y, noise)
+    expected = sum(multivariate_normal(np.zeros(len(k)), k).logpdf(column) for column in np.asarray(y).T)
+    for form in ("primal", "dual"):
+        np.testing.assert_allclose(log_evidence(psi, y, noise, form), expected, rtol=1e-11)
+
+
+def test_float32_features_float64_factorisation():
+    rng = np.random.default_rng(0)
+    wide = jnp.asarray(rng.normal(size=(64, 1000)) / np.sqrt(1000))
+    y = jnp.asarray(rng.normal(size=(64, 10)))
+    exact = log_evidence(wide, y, 0.1)
+    mixed = log_evidence(wide.astype(jnp.float32), y.astype(jnp.float32), 0.1)
+    assert mixed.dtype == jnp.float64
+    np.testing.assert_allclose(mixed, exact, atol=1e-2)
+    assert jax.grad(log_evidence)(wide.astype(jnp.float32), y, 0.1).dtype == jnp.float32

@@ -1,0 +1,60 @@
+"""Small problems, and densities written down a second time without any code of the package."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+
+import widebnn
+
+NOISE = 0.4
+NUMPY_ACTIVATIONS = {
+    "gelu": lambda x: x * 0.5 * (1 + scipy.special.erf(x / np.sqrt(2))),
+    "relu": lambda x: np.maximum(x, 0),
+    "erf": scipy.special.erf,
+    "tanh": np.tanh,
+    "sin": np.sin,
+}
+
+
+def small_data(n=5, m=3, outputs=2, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, m)), rng.normal(size=(n, outputs))
+
+
+def small_target(coordinates, n=5, m=3, outputs=2, widths=(4,), activation="gelu", seed=0, dtype="float64"):
+    x, y = small_data(n, m, outputs, seed)
+    network = widebnn.dense(m, widths, activation)
+    return widebnn.posterior(network, x, y, noise=NOISE, coordinates=coordinates, dtype=dtype)
+
+
+def numpy_features(network, hidden, x):
+    """Psi by plain NumPy, section 1 of the mathematics."""
+    g = NUMPY_ACTIVATIONS[network.activation]
+    h = np.asarray(x, np.float64)
+    for layer in hidden:
+        f = network.weight_std / np.sqrt(h.shape[1]) * h @ np.asarray(layer.w, np.float64)
+        h = g(f + network.bias_std * np.asarray(layer.b, np.float64))
+    psi = network.readout_weight_std / np.sqrt(h.shape[1]) * h
+    return np.hstack([psi, np.full((len(h), 1), network.readout_bias_std)])
+
+
+def naive_log_likelihood(target):
+    """l(u) as a textbook would write it, differentiable by plain autodiff, no custom gradient."""
+    network, x, y, noise = target.network, target.x, target.y, target.noise
+
+    def weights(u):
+        f = network.features(u.hidden, x) @ u.readout
+        return jnp.sum(jax.scipy.stats.norm.logpdf(y, f, noise))
+
+    def evidence(hidden):
+        psi = network.features(hidden, x)
+        k = psi @ psi.T + noise**2 * jnp.eye(len(x))
+        quadratic = jnp.sum(y * jnp.linalg.solve(k, y))
+        return -0.5 * (y.shape[1] * jnp.linalg.slogdet(2 * jnp.pi * k)[1] + quadratic)
+
+    return {
+        "weights": weights,
+        "reparametrised": lambda u: evidence(u.hidden),
+        "marginal": evidence,
+    }[target.coordinates]

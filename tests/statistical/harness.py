@@ -1,0 +1,156 @@
+"""Exactness by simulation: many short chains that start from exact draws must end in the same law.
+
+The joint law of weights and data, p(theta) p(y | theta), can be drawn from exactly. ``joint_test`` starts
+one chain per replicate at such a draw and alternates
+
+    kernel:  theta -> theta'   with the sampler under test, in the coordinates under test, y fixed;
+    data:    y' ~ p(y | theta')
+
+(Geweke 2004, with independent replicates instead of one long chain, so that p-values are exact). One cycle
+without new data is the conservation test. Afterwards (theta', y) must again have the joint law: a set of
+test functions is compared with fresh exact draws by two-sample Kolmogorov-Smirnov tests, Bonferroni
+corrected. With ALPHA per test and fixed seeds a correct kernel fails with probability ALPHA, once, when the
+seed is chosen; the planted bugs of test_planted_bugs.py show what the same numbers of draws do detect.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import ks_2samp
+
+import widebnn
+from widebnn.networks import Weights, apply
+from widebnn.posteriors import posterior
+
+ALPHA = 1e-4
+REPLICATES = 8_000
+REFERENCE = 100_000
+NOISE = 0.3
+X = np.array([[1.0, 0.3], [-0.7, 1.1], [0.2, -1.4]])
+NETWORK = widebnn.dense(2, [3], "gelu", readout_weight_std=1.5)
+OUTPUTS = 2
+
+STEP_SIZES = {"rwmh": 0.4, "pcn": 0.5, "pcnl": 0.6, "mala": 0.5, "underdamped": 0.5, "hmc": 0.35}
+WEIGHT_SPACE_STEP_SIZES = {"rwmh": 0.2, "pcn": 0.25, "pcnl": 0.2, "mala": 0.2, "underdamped": 0.2, "hmc": 0.12}
+OPTIONS = {"hmc": {"num_steps": 4}}
+
+
+def compiled(function):
+    """jit with a cheap compilation: these programs are small and run once."""
+    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
+
+
+class Outcome(NamedTuple):
+    """Smallest p-value over the test functions, times their number; 1 is the best there is."""
+
+    conservation: float
+    """After the first cycle: the kernel alone, from exact draws."""
+    geweke: float
+    """After the last cycle: kernel and new data in turns."""
+    moved: float
+    """Mean squared displacement of the weights per coordinate, against 2 for an independent draw."""
+
+
+def joint_draw(key):
+    """(theta, y) exactly from p(theta) p(y | theta)."""
+    hidden_key, readout_key, data_key = jax.random.split(key, 3)
+    hidden = NETWORK.sample_hidden(hidden_key, jnp.float64)
+    weights = Weights(hidden, jax.random.normal(readout_key, (NETWORK.feature_dim, OUTPUTS)))
+    return weights, data_draw(data_key, weights)
+
+
+def data_draw(key, weights):
+    f = apply(NETWORK, weights, jnp.asarray(X))
+    return f + NOISE * jax.random.normal(key, f.shape)
+
+
+def test_functions(weights, y):
+    """Moments, products and residuals that a wrong kernel disturbs."""
+    f = apply(NETWORK, weights, jnp.asarray(X))
+    first = weights.hidden[0].w
+    return {
+        "w": first[0, 0],
+        "w squared": jnp.sum(first**2),
+        "w cross": first[0, 0] * first[1, -1],
+        "readout": weights.readout[0, 0],
+        "readout squared": jnp.sum(weights.readout**2),
+        "readout bias": weights.readout[-1, 0],
+        "unit product": first[0, 0] * weights.readout[0, 0],
+        "f": f[0, 0],
+        "f squared": jnp.sum(f**2),
+        "f products": f[0, 0] * f[1, 0],
+        "outputs product": f[0, 0] * f[0, 1],
+        "y squared": jnp.sum(y**2),
+        "residual": jnp.sum((y - f) ** 2),
+        "residual sign": y[0, 0] - f[0, 0],
+        "y times w": y[0, 0] * first[0, 0],
+        "y times readout": y[0, 0] * weights.readout[0, 0],
+    }
+
+
+test_functions.__test__ = False
+
+
+def make_target(coordinates):
+    """y -> the target under test."""
+    return lambda y: posterior(NETWORK, X, y, noise=NOISE, coordinates=coordinates, dtype="float64")
+
+
+def make_sampler(name, coordinates="marginal"):
+    """log-likelihood -> the sampler under test, with a step size that is sometimes rejected."""
+    build = widebnn.samplers.SAMPLERS[name]
+    step_size = (WEIGHT_SPACE_STEP_SIZES if coordinates == "weights" else STEP_SIZES)[name]
+    return lambda log_likelihood: build(log_likelihood, step_size, **OPTIONS.get(name, {}))
+
+
+def joint_test(target_of, sampler_of, *, cycles=6, steps=4, replicates=REPLICATES, seed=0) -> Outcome:
+    """Run the test; a correct kernel has p_value uniform (or larger, by Bonferroni)."""
+
+    def kernel(key, state, algorithm):
+        keys = jax.random.split(key, steps)
+        return jax.lax.scan(lambda s, k: (algorithm.step(k, s)[0], None), state, keys)[0]
+
+    def replicate(key):
+        start_key, momentum_key, key = jax.random.split(key, 3)
+        start, y = joint_draw(start_key)
+
+        def cycle(carry, key):
+            weights, y, momentum = carry
+            kernel_key, readout_key, data_key = jax.random.split(key, 3)
+            target = target_of(y)
+            algorithm = sampler_of(target.log_likelihood)
+            state = algorithm.init(target.from_weights(weights))
+            if hasattr(state, "momentum"):
+                state = state._replace(momentum=momentum)
+            state = kernel(kernel_key, state, algorithm)
+            weights = target.to_weights(readout_key, state.position)
+            momentum = getattr(state, "momentum", momentum)
+            return (weights, data_draw(data_key, weights), momentum), test_functions(weights, y)
+
+        shapes = target_of(y).sample_reference(momentum_key)  # a momentum is N(0, I) in the same shapes
+        (end, _, _), functions = jax.lax.scan(cycle, (start, y, shapes), jax.random.split(key, cycles))
+        first, last = (jax.tree.map(lambda values, i=i: values[i], functions) for i in (0, -1))
+        change = jax.tree.map(lambda a, b: jnp.mean((a - b) ** 2), start, end)
+        return first, last, sum(jax.tree.leaves(change)) / len(jax.tree.leaves(change))
+
+    keys = jax.random.split(jax.random.key(seed), replicates)
+    first, last, moved = compiled(jax.vmap(replicate))(keys)
+    return Outcome(smallest_p_value(first), smallest_p_value(last), float(jnp.mean(moved)))
+
+
+@functools.cache
+def reference_sample():
+    """The test functions under the exact joint law."""
+    keys = jax.random.split(jax.random.key(12345), REFERENCE)
+    values = compiled(jax.vmap(lambda key: test_functions(*joint_draw(key))))(keys)
+    return {name: np.asarray(value) for name, value in values.items()}
+
+
+def smallest_p_value(values):
+    """Bonferroni-corrected two-sample Kolmogorov-Smirnov test against the exact joint law."""
+    reference = reference_sample()
+    p_values = [ks_2samp(np.asarray(values[name]), reference[name], method="asymp").pvalue for name in values]
+    return min(1.0, len(p_values) * min(p_values))

@@ -1,0 +1,16 @@
+"""Every sampler in every coordinate system leaves the exact law alone, and moves."""
+
+import pytest
+from harness import ALPHA, joint_test, make_sampler, make_target
+
+from widebnn.posteriors import COORDINATES
+from widebnn.samplers import SAMPLERS
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_conservation_and_geweke(name, coordinates):
+    outcome = joint_test(make_target(coordinates), make_sampler(name, coordinates))
+    assert outcome.moved > 0.1, "the chain hardly moved: the test would show nothing"
+    assert outcome.conservation > ALPHA
+    assert outcome.geweke > ALPHA

@@ -3,6 +3,11 @@
 import os
 from pathlib import Path
 
+# With vmap, JAX factors a batch of matrices on XLA's thread pool and waits for it *inside* the pool: as many
+# such calls at once as there are threads wait for each other for ever. The harness vmaps over replicates, so
+# give the pool more threads than a two-core machine would. (sample() never batches: it cannot hang this way.)
+os.environ.setdefault("NPROC", "8")
+
 import jax
 import pytest
 

@@ -55,7 +55,7 @@ def check_real(
     except (TypeError, ValueError):
         raise WidebnnError(f"{name} must be a number, got {value!r}.") from None
     inside = (
-        (math.isfinite(number) or at_most == math.inf and number == math.inf)
+        (math.isfinite(number) or (at_most == math.inf and number == math.inf))
         and (above is None or number > above)
         and (at_least is None or number >= at_least)
         and (at_most is None or number <= at_most)

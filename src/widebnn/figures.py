@@ -18,14 +18,17 @@ def run_figure(result: Result, dataset: Dataset, summary: dict[str, Any]) -> Fig
     """Trace of the log-likelihood, and predictions at test inputs with their uncertainty."""
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     has_test = bool(len(dataset.x_test)) and result.steps > 0
-    axes = np.atleast_1d(figure.subplots(1, 2 if has_test else 1, width_ratios=[1, 1.3] if has_test else None))
+    axes = figure.subplots(1, 2 if has_test else 1, squeeze=False, width_ratios=[1, 1.3] if has_test else None)[0]
     steps = result.burn_in + result.thin * np.arange(1, result.stats["lp"].shape[1] + 1)
     for chain, trace in enumerate(result.stats["lp"]):
         axes[0].plot(steps, trace, lw=0.8, color=COLOURS[chain % len(COLOURS)], label=f"chain {chain}")
     axes[0].set(xlabel="step", ylabel="log-likelihood", title=f"acceptance {summary['acceptance_rate']:.2f}")
     axes[0].legend(loc="lower right", fontsize=8)
     if has_test:
-        (_classes if dataset.n_classes else _regression)(axes[1], result, dataset)
+        if dataset.labels_test is not None:
+            _classes(axes[1], result, dataset, dataset.labels_test)
+        else:
+            _regression(axes[1], result, dataset)
     title = f"{dataset.name}, n = {len(dataset.x_train)}, width {summary['width']}, depth {summary['depth']}"
     figure.suptitle(f"{title}: {summary['sampler']}, {summary['coordinates']} coordinates")
     return figure
@@ -51,10 +54,10 @@ def _regression(axis, result: Result, dataset: Dataset) -> None:
     axis.legend(fontsize=8)
 
 
-def _classes(axis, result: Result, dataset: Dataset) -> None:
+def _classes(axis, result: Result, dataset: Dataset, all_labels: np.ndarray) -> None:
     """Output of the true class and of its strongest rival for the first test images."""
     f = _pooled(result, "f_test")[:, :SHOWN_ROWS]
-    labels = dataset.labels_test[:SHOWN_ROWS]
+    labels = all_labels[:SHOWN_ROWS]
     rows = np.arange(len(labels))
     mean = f.mean(axis=0)
     rivals = np.where(np.arange(mean.shape[1]) == labels[:, None], -np.inf, mean).argmax(axis=1)
@@ -63,11 +66,11 @@ def _classes(axis, result: Result, dataset: Dataset) -> None:
         (rivals, COLOURS[1], "s", "strongest other class"),
     ):
         low, middle, high = np.quantile(f[:, rows, classes], [0.05, 0.5, 0.95], axis=0)
-        axis.errorbar(
-            rows, middle, [middle - low, high - middle], fmt=marker, ms=4, lw=1.2, color=colour, label=label
-        )
-    accuracy = np.mean(_pooled(result, "mean_test").mean(axis=0).argmax(axis=1) == dataset.labels_test)
+        axis.errorbar(rows, middle, [middle - low, high - middle], fmt=marker, ms=4, lw=1.2, color=colour, label=label)
+    accuracy = np.mean(_pooled(result, "mean_test").mean(axis=0).argmax(axis=1) == all_labels)
     axis.set_xticks(rows, [dataset.class_names[label] for label in labels], fontsize=8)
     axis.set(xlabel="test image (its class)", ylabel="network output, median and 90 % interval")
-    axis.set_title(f"{accuracy:.0%} of {len(dataset.labels_test)} test images classified correctly")
-    axis.legend(fontsize=8, loc="center right")
+    axis.set_title(f"{accuracy:.0%} of {len(all_labels)} test images classified correctly")
+    low, high = axis.get_ylim()
+    axis.set_ylim(low, high + 0.15 * (high - low))  # room for the legend
+    axis.legend(fontsize=8, loc="upper center", ncols=2)

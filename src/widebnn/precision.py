@@ -25,7 +25,7 @@ def double_precision() -> AbstractContextManager:
 
 def widest_float() -> jnp.dtype:
     """The widest float the surrounding context allows: what sums and log-densities are held in."""
-    return jnp.dtype(jnp.float64 if jax.config.jax_enable_x64 else jnp.float32)
+    return jnp.dtype(jnp.float64 if jax.config.read("jax_enable_x64") else jnp.float32)
 
 
 def in_double_precision(log_density: Callable[[Any], jax.Array]) -> Callable[[Any], jax.Array]:

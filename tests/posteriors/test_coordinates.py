@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.stats
 from jax.flatten_util import ravel_pytree
-from problems import NOISE, naive_log_likelihood, numpy_features, small_data, small_target
 
 import widebnn
+from problems import NOISE, naive_log_likelihood, numpy_features, small_data, small_target
 from widebnn.networks import apply
 from widebnn.posteriors import COORDINATES
 from widebnn.posteriors.marginal import marginal_target

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from problems import naive_log_likelihood, small_target
 from scipy.stats import multivariate_normal
 
+from problems import naive_log_likelihood, small_target
 from widebnn import samplers
 from widebnn.posteriors import COORDINATES
 from widebnn.samplers.pcnl import delta_from_step_size

@@ -49,16 +49,17 @@ def smallest_p_value(sampler_of, steps=12):
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_exact_posterior_is_conserved(name):
-    p_value, moved = smallest_p_value(lambda l: SAMPLERS[name](l, STEP_SIZES[name], **OPTIONS.get(name, {})))
+    p_value, moved = smallest_p_value(
+        lambda log_likelihood: SAMPLERS[name](log_likelihood, STEP_SIZES[name], **OPTIONS.get(name, {}))
+    )
     assert moved > 0.3
     assert p_value > ALPHA
 
 
 def test_a_slightly_wrong_kernel_is_noticed():
-    """Power: a random walk whose ratio forgets the prior is a small error with 4 data points, yet caught."""
+    """Power: a random walk whose ratio forgets a fifth of the prior, with 4 data points, is caught."""
 
     def wrong(log_likelihood):
-        right = SAMPLERS["rwmh"](lambda u: log_likelihood(u) + 0.1 * jnp.sum(u.readout**2), 0.3)
-        return right
+        return SAMPLERS["rwmh"](lambda u: log_likelihood(u) + 0.1 * jnp.sum(u.readout**2), 0.3)
 
     assert smallest_p_value(wrong)[0] < ALPHA

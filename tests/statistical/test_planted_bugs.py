@@ -123,13 +123,51 @@ def printed_pcnl_ratio(step_size):
     d = delta_from_step_size(step_size)
 
     def rho(at, to):
-        difference, total = combine((1.0, to.position), (-1.0, at.position)), combine((1.0, to.position), (1.0, at.position))
+        difference, total = (
+            combine((1.0, to.position), (-1.0, at.position)),
+            combine((1.0, to.position), (1.0, at.position)),
+        )
         g = at.gradient
         return -at.log_likelihood - inner(difference, g) / 2 - d / 4 * inner(total, g) + d / 4 * inner(g, g)
 
     return lambda state, noise, proposal: jnp.log(
         jnp.maximum(jnp.exp(rho(state, proposal.state)) - rho(proposal.state, state), 0.0)
     )
+
+
+def expanded_pcnl_ratio(step_size):
+    """The expansion in the appendix, whose first gradient term has the wrong sign."""
+    d = delta_from_step_size(step_size)
+
+    def ratio(state, noise, proposal):
+        new = proposal.state
+        back, total = (combine((1.0, state.position), (sign, new.position)) for sign in (-1.0, 1.0))
+        both, change = (combine((1.0, state.gradient), (sign, new.gradient)) for sign in (1.0, -1.0))
+        return (
+            new.log_likelihood
+            - state.log_likelihood
+            - 0.5 * inner(back, both)
+            - d / 4 * inner(total, change)
+            - d / 4 * squared_norm_change(new.gradient, state.gradient)
+        )
+
+    return ratio
+
+
+def proposal_ratio_without_prior(state, noise, proposal):
+    """q(u | v) / q(v | u) kept, the Gaussian factor of the posterior dropped (equation 5)."""
+    change = squared_norm_change(proposal.state.position, state.position)
+    return likelihood_difference(state, noise, proposal) + 0.5 * change
+
+
+def readout_prior_dropped(target):
+    """The published single-device branch: the prior of theta is missing from the acceptance."""
+
+    def log_likelihood(u):
+        theta = target.to_weights(jax.random.key(0), u)
+        return target.log_likelihood(u) + 0.5 * inner(theta, theta)
+
+    return log_likelihood
 
 
 def with_proposal(init_of, propose_of):
@@ -237,6 +275,18 @@ BUGS = {
     "printed pCNL acceptance": (
         make_target("marginal"),
         with_log_ratio(make_sampler("pcnl"), printed_pcnl_ratio(0.6)),
+    ),
+    "expanded pCNL ratio of the appendix": (
+        make_target("marginal"),
+        with_log_ratio(make_sampler("pcnl"), expanded_pcnl_ratio(0.6)),
+    ),
+    "equation 5 without the Gaussian factor": (
+        make_target("marginal"),
+        with_log_ratio(make_sampler("pcn"), proposal_ratio_without_prior),
+    ),
+    "published acceptance without the prior": (
+        edited("reparametrised", log_likelihood=readout_prior_dropped),
+        make_sampler("pcn"),
     ),
     "wrong delta": (make_target("marginal"), with_proposal(core.gradient_init, pcnl_with_delta_equal_to_step_size)),
     "missing prior term in RW-MH": (

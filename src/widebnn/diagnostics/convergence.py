@@ -13,9 +13,11 @@ def _per_statistic(draws: np.ndarray, function) -> np.ndarray:
     flat = draws.reshape(*draws.shape[:2], -1)
     if flat.shape[1] < 4:
         return np.full(draws.shape[2:], np.nan)
-    values = np.atleast_1d(function(flat))
     # Statistics that never moved have no autocorrelation to estimate: no information, not a full sample.
-    values = np.where(np.ptp(flat, axis=(0, 1)) == 0, np.nan, values)
+    moving = np.ptp(flat, axis=(0, 1)) > 0
+    values = np.full(flat.shape[2], np.nan)
+    if moving.any():
+        values[moving] = function(flat[:, :, moving])
     return values.reshape(draws.shape[2:])
 
 

@@ -44,9 +44,7 @@ def hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int = 10) ->
     init = gradient_init(log_likelihood)
 
     def propose(state, noise):
-        end, momentum = jax.lax.fori_loop(
-            0, num_steps, lambda _, carry: leapfrog(init, e, *carry), (state, noise)
-        )
+        end, momentum = jax.lax.fori_loop(0, num_steps, lambda _, carry: leapfrog(init, e, *carry), (state, noise))
         return Proposal(end, state, -energy_change(state, noise, end, momentum))
 
     return metropolis_algorithm(init, propose, gradients_per_step=num_steps)

@@ -125,7 +125,8 @@ class _Run:
         if initial is None:
             return [reference(key) for key in self.init_keys]
         expected = jax.eval_shape(self.target.sample_reference, self.init_keys[0])
-        fits = jax.tree.structure(initial) == jax.tree.structure(expected) and all(
+        same_structure = str(jax.tree.structure(initial)) == str(jax.tree.structure(expected))
+        fits = same_structure and all(
             np.shape(given) == (self.chains, *leaf.shape)
             for given, leaf in zip(jax.tree.leaves(initial), jax.tree.leaves(expected), strict=True)
         )
@@ -150,14 +151,6 @@ class _Run:
         kept = jax.eval_shape(self.collect, self.step_keys[0], position)
         if not isinstance(kept, dict):
             raise WidebnnError(f"collect must return a dictionary of arrays, got {type(kept).__name__}.")
-        size = sum(leaf.size * leaf.dtype.itemsize for leaf in kept.values())
-        total = size * self.draws * self.chains
-        if total > STORE_BYTES:
-            raise WidebnnError(
-                f"keeping {self.draws} draws of {self.chains} chains takes {total / 1e9:.1f} GB: pass a collect "
-                "function that keeps less (for networks widebnn.track(target, x_test)), or a larger thin."
-            )
-        rows = int(np.clip(BUFFER_BYTES // max(size, 1), 1, min(self.draws, 1000)))
         statistics = {
             "lp": jnp.float64,
             "acceptance_rate": jnp.float64,
@@ -165,13 +158,17 @@ class _Run:
             "nonfinite": jnp.int64,
         }
         slots = {name: jax.ShapeDtypeStruct((), dtype) for name, dtype in statistics.items()}, kept
+        size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(slots))
+        total = size * self.draws * self.chains
+        if total > STORE_BYTES:
+            raise WidebnnError(
+                f"keeping {self.draws} draws of {self.chains} chains takes {total / 1e9:.1f} GB: pass a collect "
+                "function that keeps less (for networks widebnn.track(target, x_test)), or a larger thin."
+            )
+        rows = int(np.clip(BUFFER_BYTES // size, 1, min(self.draws, 1000)))
         self.rows = rows
-        self.buffers = [
-            jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), slots) for _ in range(self.chains)
-        ]
-        self.stats, self.kept = jax.tree.map(
-            lambda s: np.zeros((self.chains, self.draws, *s.shape), s.dtype), slots
-        )
+        self.buffers = [jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), slots) for _ in range(self.chains)]
+        self.stats, self.kept = jax.tree.map(lambda s: np.zeros((self.chains, self.draws, *s.shape), s.dtype), slots)
 
     def _advance(self, state, chain_key, t, count):
         """``count`` steps from step t on."""
@@ -257,6 +254,7 @@ class _Run:
             compile_seconds=self.compile_seconds,
             burn_in_acceptance_rate=burn_totals[0] / max(burned * self.chains, 1),
             interrupted=interrupted,
+            last=jax.tree.map(lambda *leaves: np.stack(leaves), *(state.position for state in self.states)),
         )
         nonfinite = int(self.stats["nonfinite"].sum() + burn_totals[2])
         if nonfinite:

@@ -11,8 +11,8 @@ class Progress:
     """Shows one bar for all chains. ``show=None`` means: only if stderr is a terminal."""
 
     def __init__(self, total: int, chains: int, show: bool | None):
-        console = Console(stderr=True)
-        self._acceptance = None
+        console = Console(stderr=True, force_terminal=show or None)
+        self._acceptance: float | None = None
         label = "" if chains == 1 else f" x {chains} chains"
         self._bar = RichProgress(
             TextColumn("{task.description}"),
@@ -25,7 +25,7 @@ class Progress:
             TimeRemainingColumn(),
             console=console,
             transient=True,
-            disable=not (console.is_terminal if show is None else show),
+            disable=show is False or not console.is_terminal,
         )
         self._task = self._bar.add_task("starting", total=total, acceptance="...")
 

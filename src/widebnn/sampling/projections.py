@@ -34,13 +34,13 @@ def random_projections(
             right = jax.random.normal(column_key, (count, columns), jnp.float64)
             squared_length += jnp.sum(left**2, axis=1) * jnp.sum(right**2, axis=1)
             factors.append((left.astype(leaf.dtype), right.astype(leaf.dtype)))
-        scale = 1 / jnp.sqrt(squared_length)
+        scale = (1 / jnp.sqrt(squared_length)).astype(leaves[0].dtype)
 
     def project(position: Any) -> jax.Array:
-        total = 0.0
+        total = jnp.zeros(count, scale.dtype)
         for (left, right), leaf in zip(factors, jax.tree.leaves(position), strict=True):
             matrix = leaf.reshape(left.shape[1], right.shape[1])
             total = total + jnp.sum(jnp.matmul(left, matrix, precision="highest") * right, axis=1)
-        return total * scale.astype(total.dtype)
+        return total * scale
 
     return project

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -44,6 +45,8 @@ class Result:
     compile_seconds: float
     burn_in_acceptance_rate: float
     interrupted: bool
+    last: Any
+    """The positions after the last step, stacked over chains: pass them as ``initial`` to go on."""
 
     @property
     def acceptance_rate(self) -> float:

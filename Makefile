@@ -1,0 +1,32 @@
+# `make demo` and `make test` work as the first command on a machine with Python 3.11 and make.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint bench clean
+
+demo: $(READY)  ## sample a wide network on the embedded digits and draw the result
+	rm -rf runs/demo
+	$(BIN)/widebnn sample --data digits --n-train 256 --n-test 128 --width 1024 --sampler pcnl --step-size 0.25 \
+	    --steps 600 --burn-in 200 --thin 2 --chains 2 --out runs/demo
+
+test: $(READY)  ## all tests
+	$(BIN)/python -m pytest -n 2
+
+lint: $(READY)  ## style, types, and the rule against unsafe loading
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## milliseconds per step of every sampler and coordinate system, beside the published recipe
+	$(BIN)/python benchmarks/steps.py
+
+clean:
+	rm -rf $(VENV) runs
+
+$(READY): requirements.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(READY)

@@ -1,0 +1,194 @@
+"""sample(): reproducible whatever the chunking, honest about failures, and silent off a terminal."""
+
+import os
+import signal
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import widebnn
+from problems import small_data, small_target
+from widebnn.sampling import driver
+
+GAUSSIAN = widebnn.Target(
+    log_likelihood=lambda u: -0.5 * jnp.sum((u["a"] - 1.0) ** 2) - jnp.sum(u["b"] ** 2),
+    sample_reference=lambda key: {
+        "a": jax.random.normal(key, (3,), jnp.float32),
+        "b": jax.random.normal(jax.random.fold_in(key, 7), (2, 2), jnp.float32),
+    },
+)
+
+
+def run(**options):
+    return widebnn.sample(GAUSSIAN, "pcn", **({"step_size": 0.4, "steps": 24, "seed": 3} | options))
+
+
+def test_shapes_and_names():
+    result = run(chains=2, thin=3)
+    assert result.draws["a"].shape == (2, 8, 3)
+    assert result.draws["b"].shape == (2, 8, 2, 2)
+    assert result.stats["lp"].shape == (2, 8)
+    assert (result.steps, result.chains, result.thin, result.seed) == (24, 2, 3, 3)
+    assert 0 < result.acceptance_rate <= 1
+    assert result.ms_per_step > 0
+
+
+def test_step_t_uses_the_folded_key():
+    """The chain by hand, outside the driver."""
+    algorithm = widebnn.samplers.pcn(GAUSSIAN.log_likelihood, 0.4)
+    init_key, step_key = jax.random.split(jax.random.fold_in(jax.random.key(3), 1))
+    state = algorithm.init(GAUSSIAN.sample_reference(init_key))
+    positions = []
+    step = jax.jit(algorithm.step)
+    for t in range(24):
+        key, _ = jax.random.split(jax.random.fold_in(step_key, t))
+        state, _ = step(key, state)
+        positions.append(state.position["a"])
+    np.testing.assert_allclose(run(chains=2).draws["a"][1], np.stack(positions), rtol=1e-6)
+
+
+def test_chain_does_not_depend_on_chunks_chains_thinning_or_progress(monkeypatch, capsys):
+    reference = run().draws["a"][0]
+    np.testing.assert_array_equal(run(chains=3).draws["a"][0], reference)
+    np.testing.assert_array_equal(run(thin=4).draws["a"][0], reference[3::4])
+    np.testing.assert_array_equal(run(burn_in=10, steps=14).draws["a"][0], reference[10:])
+    np.testing.assert_array_equal(run(progress=True).draws["a"][0], reference)
+    monkeypatch.setattr(driver, "CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(driver, "BUFFER_BYTES", 100)
+    np.testing.assert_array_equal(run().draws["a"][0], reference)
+
+
+def test_chains_and_seeds_differ():
+    result = run(chains=2)
+    assert not np.array_equal(result.draws["a"][0], result.draws["a"][1])
+    assert not np.array_equal(run(seed=4).draws["a"][0], result.draws["a"][0])
+
+
+def test_initial_positions():
+    start = {"a": np.full((2, 3), 0.25), "b": np.zeros((2, 2, 2))}
+    result = run(chains=2, initial=start, steps=1, step_size=1e-6)
+    np.testing.assert_allclose(result.draws["a"][:, 0], 0.25, atol=1e-4)
+    with pytest.raises(widebnn.WidebnnError, match=r"one position per chain.*\(3, 3\)"):
+        run(chains=3, initial=start)
+
+
+def test_built_samplers_and_collect():
+    algorithm = widebnn.samplers.hmc(GAUSSIAN.log_likelihood, 0.3, num_steps=3)
+    result = widebnn.sample(
+        GAUSSIAN, algorithm, steps=5, collect=lambda key, u: {"sum": u["a"].sum(), "noise": jax.random.normal(key)}
+    )
+    assert set(result.draws) == {"sum", "noise"}
+    assert len(np.unique(result.draws["noise"])) == 5
+    assert result.gradients_per_step == 3
+
+
+def test_silent_when_not_a_terminal(capfd):
+    run(burn_in=5)
+    captured = capfd.readouterr()
+    assert captured.out == "" and captured.err == ""
+
+
+def test_progress_says_acceptance_and_eta(capfd):
+    run(burn_in=5, progress=True)
+    shown = capfd.readouterr().err
+    assert "acceptance" in shown and "ETA" in shown
+
+
+def test_interrupt_returns_what_is_there(monkeypatch):
+    monkeypatch.setattr(driver, "CHUNK_SECONDS", 0.01)
+    timer = threading.Timer(4.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.warns(UserWarning, match="interrupted: [0-9]+ of 10000000 draws"):
+        result = run(steps=10**9, thin=100)
+    timer.join()
+    assert result.interrupted
+    assert 0 < result.steps < 10**9
+    assert result.draws["a"].shape[1] == result.steps // 100
+    complete = run(steps=200, thin=100)
+    np.testing.assert_array_equal(result.draws["a"][:, :2], complete.draws["a"])
+
+
+def test_bad_proposals_are_counted_and_reported():
+    target = widebnn.Target(
+        lambda u: jnp.where(u > 0.5, jnp.nan, 0.0).sum(), lambda key: -jnp.abs(jax.random.normal(key, (1,)))
+    )
+    with pytest.warns(UserWarning, match="proposals had a log-likelihood that is not a number"):
+        result = widebnn.sample(target, "pcn", step_size=0.5, steps=200)
+    assert result.stats["nonfinite"].sum() > 0
+    assert np.isfinite(result.draws["u"]).all()
+
+
+def test_a_hopeless_start_is_named():
+    target = widebnn.Target(lambda u: jnp.nan * u.sum(), lambda key: jax.random.normal(key, (2,)))
+    with pytest.raises(widebnn.WidebnnError, match="log-likelihood is nan at the start of chain 0"):
+        widebnn.sample(target, "pcn", step_size=0.1, steps=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"steps": 2.5}, "steps must be a whole number"),
+        ({"thin": 25}, "thin=25 keeps nothing of 24 steps"),
+        ({"burn_in": -1}, "burn_in must be at least 0"),
+        ({"chains": 0}, "chains must be at least 1"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"step_size": 1.5}, "step_size must be greater than 0 and at most 1"),
+        ({"step_size": 0}, "step_size must be greater than 0"),
+        ({"step_size": float("nan")}, "step_size must be greater than 0"),
+        ({"leapfrogs": 3}, "sampler 'pcn'.*leapfrogs"),
+        ({"collect": lambda key, u: u["a"]}, "collect must return a dictionary"),
+        ({"collect": lambda key, u: {"big": jnp.zeros((10**4, 10**4))}}, "GB: pass a collect function"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(widebnn.WidebnnError, match=message):
+        run(**options)
+
+
+def test_bad_samplers():
+    with pytest.raises(widebnn.WidebnnError, match="Did you mean 'pcnl'"):
+        widebnn.sample(GAUSSIAN, "pcnll", steps=3, step_size=0.1)
+    with pytest.raises(widebnn.WidebnnError, match="step_size"):
+        widebnn.sample(GAUSSIAN, "pcn", steps=3)
+    with pytest.raises(widebnn.WidebnnError, match="need the sampler's name"):
+        widebnn.sample(GAUSSIAN, widebnn.samplers.pcn(GAUSSIAN.log_likelihood, 0.1), steps=3, step_size=0.1)
+    with pytest.raises(widebnn.WidebnnError, match="friction must be greater than 0"):
+        widebnn.sample(GAUSSIAN, "underdamped", steps=3, step_size=0.1, friction=0)
+
+
+def test_datatree_has_the_groups_arviz_users_expect():
+    target = small_target("marginal", dtype="float32")
+    x_test = small_data(seed=5)[0]
+    result = widebnn.sample(
+        target, "pcn", step_size=0.3, steps=6, chains=2, collect=widebnn.track(target, x_test, projections=4)
+    )
+    tree = result.to_datatree()
+    assert set(tree.children) == {
+        "posterior",
+        "sample_stats",
+        "posterior_predictive",
+        "predictions",
+        "observed_data",
+    }
+    assert {"acceptance_rate", "lp"} <= set(tree["sample_stats"].data_vars)
+    assert tree["posterior"]["weights"].dims == ("chain", "draw", "projection")
+    assert tree["posterior_predictive"]["y"].dims == ("chain", "draw", "row", "output")
+    assert tree["predictions"]["f_test"].dims == ("chain", "draw", "test_row", "output")
+    np.testing.assert_array_equal(tree["observed_data"]["y"], target.y)
+    np.testing.assert_array_equal(tree["sample_stats"]["lp"], result.stats["lp"])
+
+
+@pytest.mark.ambient
+def test_global_configuration_and_blas_threads_are_left_alone():
+    from threadpoolctl import threadpool_info
+
+    before = [(library["filepath"], library["num_threads"]) for library in threadpool_info()]
+    result = run()
+    assert result.draws["a"].dtype == np.float32
+    assert result.stats["lp"].dtype == np.float64
+    assert not jax.config.jax_enable_x64
+    assert [(library["filepath"], library["num_threads"]) for library in threadpool_info()] == before

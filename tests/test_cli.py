@@ -1,0 +1,108 @@
+"""The command line as a user meets it: real processes, exit codes, one JSON line, no traceback."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+COMMAND = [str(Path(sys.executable).with_name("widebnn")), "sample"]
+FAST = ["--n-train", "20", "--n-test", "10", "--width", "8", "--steps", "40", "--burn-in", "10", "--thin", "4"]
+
+
+def widebnn(*arguments):
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("cli") / "run"
+    done = widebnn(*FAST, "--chains", "2", "--seed", "7", "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    return done, out
+
+
+def test_json_is_the_last_line(run):
+    summary = json.loads(run[0].stdout.splitlines()[-1])
+    assert {
+        "acceptance_rate", "ms_per_step", "dimension", "gradients_per_step", "ess_per_step", "rhat",
+        "test_rmse", "test_accuracy", "steps", "chains", "seed", "versions",
+    } <= set(summary)  # fmt: skip
+    assert set(summary["ess_per_step"]) == {"lp", "predictions", "predictions_min", "weights", "weights_min"}
+    assert summary["dimension"] == 64 * 8 + 8
+    assert (summary["steps"], summary["chains"], summary["seed"], summary["gradients_per_step"]) == (40, 2, 7, 0)
+    assert summary["versions"]["jax"]
+    ess = summary["ess_per_step"]
+    assert 0 < ess["predictions_min"] <= ess["predictions"]
+
+
+def test_files_of_a_run(run):
+    out = run[1]
+    summary = json.loads((out / "summary.json").read_text())
+    tree = xarray.open_datatree(out / "draws.nc", engine="h5netcdf")
+    assert tree["posterior"]["weights"].shape == (2, 10, 100)
+    assert tree["predictions"]["f_test"].shape == (2, 10, 10, 10)
+    np.testing.assert_allclose(tree["sample_stats"]["acceptance_rate"].mean(), summary["acceptance_rate"])
+    assert (out / "summary.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_is_not_written_over(run):
+    done = widebnn(*FAST, "--out", run[1])
+    assert done.returncode == 2
+    assert "already holds a run" in done.stderr
+
+
+def test_the_same_seed_gives_the_same_numbers(run):
+    again = widebnn(*FAST, "--chains", "2", "--seed", "7", "--json")
+    first, second = (json.loads(done.stdout.splitlines()[-1]) for done in (run[0], again))
+    for name in ("acceptance_rate", "ess_per_step", "rhat", "test_rmse"):
+        assert first[name] == second[name]
+
+
+def test_regression_from_an_npz_file(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    np.savez(tmp_path / "table.npz", x=x, y=100 + 5 * x[:, 0] + 0.1 * rng.normal(size=60))
+    done = widebnn(
+        "--data", tmp_path / "table.npz", "--n-train", 40, "--n-test", 20, "--width", 64, "--sampler", "hmc",
+        "--step-size", 0.1, "--num-steps", 5, "--steps", 100, "--burn-in", 50, "--thin", 2, "--chains", 1,
+        "--out", tmp_path / "run", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary["test_rmse"] < 2.0, "the error is in the units of the data, whose standard deviation is 5"
+    assert "test_accuracy" not in summary
+    assert summary["gradients_per_step"] == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "cifar10"], "cifar10 needs"),
+        (["--data", "digitz"], "Did you mean 'digits'"),
+        (["--data", "missing.npz"], "missing.npz"),
+        (["--width", "0"], "width must be at least 1"),
+        (["--step-size", "2"], "step_size must be greater than 0 and at most 1"),
+        (["--sampler", "nuts"], "Invalid value"),
+        (["--dtype", "float16"], "dtype must be one of"),
+        (["--noise", "-1"], "noise must be greater than 0"),
+        (["--n-train", "5000"], "1797"),
+        (["--friction", "2"], "friction"),
+        (["--thin", "5000"], "keeps nothing"),
+        (["--out", "/dev/null/run"], "/dev/null"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_two(arguments, message):
+    done = widebnn(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_teaches():
+    done = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True)
+    for word in ("--coordinates", "--step-size", "Example:"):
+        assert word in done.stdout

@@ -91,8 +91,8 @@ def test_primal_and_dual_targets_agree(build, n):
     primal, dual = (build(network, x, y, NOISE, form) for form in ("primal", "dual"))
     u = primal.sample_reference(jax.random.key(0))
     np.testing.assert_allclose(primal.log_likelihood(u), dual.log_likelihood(u), rtol=1e-12)
-    a, b = (t.predict(jax.random.key(1), u, x) for t in (primal, dual))
-    np.testing.assert_allclose(a, b, atol=1e-10)
+    for a, b in zip(*(t.predict(jax.random.key(1), u, x) for t in (primal, dual)), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-10)
 
 
 @pytest.mark.parametrize("coordinates", COORDINATES)
@@ -101,17 +101,17 @@ def test_predictions_are_the_network_at_its_weights(coordinates):
     u, key = target.sample_reference(jax.random.key(2)), jax.random.key(5)
     x_new = np.random.default_rng(3).normal(size=(6, 3))
     expected = apply(target.network, target.to_weights(key, u), jnp.asarray(x_new))
-    np.testing.assert_allclose(target.predict(key, u, x_new), expected, atol=1e-12)
+    np.testing.assert_allclose(target.predict(key, u, x_new).f, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("coordinates", COORDINATES)
-def test_conditional_moments_are_those_of_the_predictions(coordinates):
+def test_mean_and_variance_are_those_of_the_draws(coordinates):
     target = small_target(coordinates)
     u = target.sample_reference(jax.random.key(2))
     x_new = np.random.default_rng(3).normal(size=(4, 3))
-    mean, variance = target.conditional_moments(u, x_new)
+    _, mean, variance = target.predict(jax.random.key(0), u, x_new)
     keys = jax.random.split(jax.random.key(0), 20_000)
-    f = np.asarray(jax.vmap(lambda key: target.predict(key, u, x_new))(keys))
+    f = np.asarray(jax.vmap(lambda key: target.predict(key, u, x_new).f)(keys))
     error = np.sqrt(variance[:, None] / len(f)) + 1e-9
     assert np.max(np.abs(f.mean(0) - mean) / error) < 4.5
     np.testing.assert_allclose(f.var(0), np.broadcast_to(variance[:, None], mean.shape), rtol=0.06, atol=1e-9)

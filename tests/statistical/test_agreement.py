@@ -28,7 +28,7 @@ def truth():
 
         def weighted(key):
             u = target.sample_reference(key)
-            mean, variance = target.conditional_moments(u, X_TEST)
+            _, mean, variance = target.predict(key, u, X_TEST)
             return target.log_likelihood(u), jnp.stack([mean, mean**2 + variance[:, None]])
 
         keys = jax.random.split(jax.random.key(0), 200_000)
@@ -49,7 +49,7 @@ def test_predictive_moments_agree_with_importance_sampling(coordinates, truth):
     sampler, options = RUNS[coordinates]
     result = widebnn.sample(
         target, sampler, steps=20_000, burn_in=500, thin=5, chains=2, seed=1, **options,
-        collect=lambda key, u: {"f": target.predict(key, u, X_TEST)},
+        collect=lambda key, u: {"f": target.predict(key, u, X_TEST).f},
     )  # fmt: skip
     f = result.draws["f"]
     values = np.stack([f, f**2], axis=2)
@@ -70,7 +70,7 @@ def test_posterior_approaches_the_gaussian_process_limit():
         target = widebnn.posterior(network, x, y, noise=0.4, dtype="float64")
 
         def moments(key, u, target=target):
-            mean, variance = target.conditional_moments(u, X_TEST)
+            _, mean, variance = target.predict(key, u, X_TEST)
             return {"mean": mean, "square": mean**2 + variance[:, None]}
 
         result = widebnn.sample(target, "pcn", step_size=0.6, steps=3000, burn_in=300, seed=2, collect=moments)

@@ -30,12 +30,10 @@ def marginal_target(network: Network, x, y, noise: float, form: str = "auto") ->
             readout = condition(network.features(u, x), y, noise, form).draw(key)
             return Weights(u, readout.astype(x.dtype))
 
-    def conditional_moments(u, x_new):
+    def predict(key, u, x_new):
         with double_precision():
-            conditional = condition(network.features(u, x), y, noise, form)
             psi_new = network.features(u, jnp.asarray(x_new, x.dtype))
-            mean = psi_new.astype(jnp.float64) @ conditional.gain(y.astype(jnp.float64))
-            return mean.astype(x.dtype), conditional.variance(psi_new).astype(x.dtype)
+            return condition(network.features(u, x), y, noise, form).predict(key, psi_new)
 
     return NetworkTarget(
         log_likelihood=log_likelihood,
@@ -47,5 +45,5 @@ def marginal_target(network: Network, x, y, noise: float, form: str = "auto") ->
         noise=noise,
         to_weights=to_weights,
         from_weights=lambda weights: weights.hidden,
-        conditional_moments=conditional_moments,
+        predict=predict,
     )

@@ -22,6 +22,8 @@ import jax
 import jax.numpy as jnp
 from jax.lax.linalg import cholesky, triangular_solve
 
+from widebnn.posteriors.target import Prediction
+
 
 def choose_form(n: int, p: int) -> str:
     """``dual`` (n x n) or ``primal`` (p x p), whichever matrix is smaller."""
@@ -51,6 +53,8 @@ class Conditional(NamedTuple):
     """Psi* -> the diagonal of Psi* Sigma Psi*', the variance of the function at new features."""
     draw: Callable[[jax.Array], jax.Array]
     """key -> an exact draw of the readout, p x outputs."""
+    predict: Callable[[jax.Array, jax.Array], Prediction]
+    """(key, Psi*) -> a draw of the function at new features, its mean and variance."""
 
 
 def condition(psi: jax.Array, y: jax.Array, noise: float, form: str = "auto") -> Conditional:
@@ -88,7 +92,12 @@ def condition(psi: jax.Array, y: jax.Array, noise: float, form: str = "auto") ->
         e = jax.random.normal(e_key, y.shape, jnp.float64)
         return z + gain(y - wide @ z - noise * e)
 
-    return Conditional(gain, variance, draw)
+    def predict(key, psi_new):
+        new = psi_new.astype(jnp.float64)
+        parts = new @ draw(key), new @ gain(y), variance(psi_new)
+        return Prediction(*(part.astype(psi.dtype) for part in parts))
+
+    return Conditional(gain, variance, draw, predict)
 
 
 class SquareRoot(NamedTuple):

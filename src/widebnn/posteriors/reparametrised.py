@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from widebnn.networks.network import Network, Weights
+from widebnn.networks.network import Network, Weights, apply
 from widebnn.posteriors.readout import condition, log_evidence, square_root
-from widebnn.posteriors.target import NetworkTarget
+from widebnn.posteriors.target import NetworkTarget, Prediction
 from widebnn.posteriors.weights import sample_weights
 from widebnn.precision import double_precision, in_double_precision
 
@@ -41,11 +41,10 @@ def reparametrised_target(network: Network, x, y, noise: float, form: str = "aut
             phi = square_root(psi, noise, form).divide(weights.readout.astype(jnp.float64) - mu)
             return Weights(weights.hidden, phi.astype(weights.readout.dtype))
 
-    def conditional_moments(u, x_new):
+    def predict(key, u, x_new):
         with double_precision():
-            psi_new = network.features(u.hidden, jnp.asarray(x_new, x.dtype))
-            mean = jnp.matmul(psi_new, to_weights(None, u).readout, precision="highest")
-            return mean, jnp.zeros(mean.shape[0], mean.dtype)
+            f = apply(network, to_weights(key, u), jnp.asarray(x_new, x.dtype))
+            return Prediction(f, f, jnp.zeros(f.shape[0], f.dtype))
 
     return NetworkTarget(
         log_likelihood=log_likelihood,
@@ -57,5 +56,5 @@ def reparametrised_target(network: Network, x, y, noise: float, form: str = "aut
         noise=noise,
         to_weights=to_weights,
         from_weights=from_weights,
-        conditional_moments=conditional_moments,
+        predict=predict,
     )

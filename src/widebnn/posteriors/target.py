@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
-from widebnn.networks.network import Network, Weights, apply
-from widebnn.precision import double_precision
+from widebnn.networks.network import Network, Weights
 
 
 @dataclass(frozen=True)
@@ -27,6 +25,18 @@ class Target:
     """key -> u ~ N(0, I)."""
 
 
+class Prediction(NamedTuple):
+    """The function at new inputs given one position of the chain."""
+
+    f: jax.Array
+    """A draw of f(x), inputs x outputs, jointly over inputs and without observation noise."""
+    mean: jax.Array
+    """The mean of f(x) over the readout, if the chain leaves it open (else f): an average of means has less
+    Monte Carlo error than an average of draws."""
+    variance: jax.Array
+    """The variance that goes with the mean, one number per input."""
+
+
 @dataclass(frozen=True)
 class NetworkTarget(Target):
     """The posterior of a network in some coordinate system; built by :func:`widebnn.posterior`."""
@@ -40,15 +50,8 @@ class NetworkTarget(Target):
     """(key, u) -> all network weights; draws exactly whatever u leaves open."""
     from_weights: Callable[[Weights], Any]
     """The inverse: the coordinates of given network weights."""
-    conditional_moments: Callable[[Any, jax.Array], tuple[jax.Array, jax.Array]]
-    """(u, x) -> mean (inputs x outputs) and variance (inputs) of f(x) given u: averages over draws of u
-    of these have no more Monte Carlo error than averages of f(x) itself."""
-
-    def predict(self, key: jax.Array, u: Any, x: jax.Array) -> jax.Array:
-        """A draw of the function values f(x) given u, jointly over inputs and without observation noise."""
-        with double_precision():
-            x = jnp.asarray(x, self.x.dtype)
-            return apply(self.network, self.to_weights(key, u), x)
+    predict: Callable[[jax.Array, Any, Any], Prediction]
+    """(key, u, x) -> the function at inputs x; draws exactly whatever u leaves open."""
 
     @property
     def dimension(self) -> int:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from widebnn.networks.network import Network, Weights, apply
-from widebnn.posteriors.target import NetworkTarget
+from widebnn.posteriors.target import NetworkTarget, Prediction
 from widebnn.precision import double_precision, in_double_precision
 
 
@@ -37,10 +37,10 @@ def weights_target(network: Network, x: jax.Array, y: jax.Array, noise: float) -
         with double_precision():
             return sample_weights(network, x, y.shape[1], key)
 
-    def conditional_moments(u, x_new):
+    def predict(key, u, x_new):
         with double_precision():
-            mean = apply(network, u, jnp.asarray(x_new, x.dtype))
-            return mean, jnp.zeros(mean.shape[0], mean.dtype)
+            f = apply(network, u, jnp.asarray(x_new, x.dtype))
+            return Prediction(f, f, jnp.zeros(f.shape[0], f.dtype))
 
     return NetworkTarget(
         log_likelihood=log_likelihood,
@@ -52,5 +52,5 @@ def weights_target(network: Network, x: jax.Array, y: jax.Array, noise: float) -
         noise=noise,
         to_weights=lambda key, u: u,
         from_weights=lambda weights: weights,
-        conditional_moments=conditional_moments,
+        predict=predict,
     )

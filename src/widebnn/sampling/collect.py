@@ -30,18 +30,15 @@ def track(target: NetworkTarget, x_test: Any = None, *, projections: int = 100, 
     """
     project = random_projections(target.sample_reference, projections, seed)
     n = target.x.shape[0]
-    inputs = target.x
-    if x_test is not None:
-        inputs = jnp.concatenate([inputs, jnp.asarray(x_test, inputs.dtype)])
+    inputs = target.x if x_test is None else jnp.concatenate([target.x, jnp.asarray(x_test, target.x.dtype)])
 
     def collect(key, position):
         weights_key, noise_key = jax.random.split(key)
-        f = target.predict(weights_key, position, inputs)
+        f, mean, _ = target.predict(weights_key, position, inputs)
         y = f + target.noise * jax.random.normal(noise_key, f.shape, f.dtype)
         kept = {"weights": project(position), "y": y[:n]}
         if x_test is not None:
-            mean, _ = target.conditional_moments(position, inputs[n:])
-            kept |= {"f_test": f[n:], "y_test": y[n:], "mean_test": mean}
+            kept |= {"f_test": f[n:], "y_test": y[n:], "mean_test": mean[n:]}
         return kept
 
     return collect

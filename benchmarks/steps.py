@@ -8,7 +8,8 @@ of a step does not depend on the values.
 
 All contenders of a width are measured in turn, one short measurement each, and that round is repeated: a
 machine that is busy for a while slows all of them alike. A measurement is one call of a compiled loop over
-steps, long enough to take about a second. Compilation, initialisation and one warm-up call are not counted.
+steps, long enough to take about a second, minus a call of one step. Compilation, initialisation and a warm-up
+call are not counted.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ from widebnn.precision import double_precision, one_blas_thread
 ROOT = Path(__file__).resolve().parents[1]
 N, INPUTS, OUTPUTS, NOISE = 256, 3072, 10, 0.1
 MEASUREMENT_SECONDS = 0.8
-"""What one measurement should take; a single step may take longer."""
+"""What the steps of one measurement should take; a single step may take longer."""
+ATTEMPTS = 3
+"""How often a measurement that makes no sense is made again."""
 SAMPLERS: dict[str, dict[str, Any]] = {
     "rwmh": {"step_size": 0.001},
     "pcn": {"step_size": 0.1},
@@ -87,18 +90,31 @@ class Contender:
         return RECIPE if self.sampler == RECIPE else f"{self.sampler}, {self.coordinates}"
 
     def measure(self) -> float:
-        """Seconds per step of one run of ``self.steps`` steps from a fresh start."""
+        """Seconds per step: what ``self.steps`` more steps add to a call of one step, from a fresh start.
+
+        The difference leaves out what each call pays once, mostly fresh memory for its arrays.
+        """
         with one_blas_thread() if self.limit_blas else contextlib.nullcontext():
             # The warm-up also lets BLAS threads of the contender before, which spin a while, go to sleep.
             state, _ = jax.block_until_ready(self.advance(self.start(), 1))
-            began = time.perf_counter()
-            state, (acceptance, nonfinite) = jax.block_until_ready(self.advance(state, self.steps))
-            elapsed = time.perf_counter() - began
-        self.acceptance, self.nonfinite = float(acceptance) / self.steps, int(nonfinite)
+            for _ in range(ATTEMPTS):
+                state, short = self._time(state, 1)
+                state, long = self._time(state, 1 + self.steps)
+                if long > short:
+                    break
+            else:
+                raise SystemExit(f"{self.name}: more steps took less time, {ATTEMPTS} times; the machine is too busy.")
         # Positions have up to 100 MB: they must be gone before the next contender starts.
         del state
         gc.collect()
-        return elapsed / self.steps
+        return (long - short) / self.steps
+
+    def _time(self, state: Any, count: int) -> tuple[Any, float]:
+        began = time.perf_counter()
+        state, (acceptance, nonfinite) = jax.block_until_ready(self.advance(state, count))
+        elapsed = time.perf_counter() - began
+        self.acceptance, self.nonfinite = float(acceptance) / count, int(nonfinite)
+        return state, elapsed
 
 
 def compile_loop(step: Callable[[jax.Array, Any], tuple[Any, Any, Any]], state: Any) -> Callable[[Any, Any], Any]:
@@ -262,7 +278,7 @@ class Display:
         if not self._console.is_terminal:
             elapsed = time.perf_counter() - self._began
             left = elapsed * (self._total / self._done - 1)
-            self._console.print(f"{what}: {elapsed:.0f} s so far, ETA {left:.0f} s", highlight=False)
+            self._console.print(f"{what}: {elapsed:.0f} s so far, ETA {max(left, 0):.0f} s", highlight=False)
 
 
 def run_width(
@@ -292,6 +308,11 @@ def work_of(width: int) -> float:
     return 1 + width / 2000
 
 
+def digits(value: float) -> str:
+    """Three digits, never an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def print_tables(report: dict[str, Any], console: Console) -> None:
     """The results, one row per contender and one column per width."""
     widths = sorted({row["width"] for row in report["results"]})
@@ -304,7 +325,7 @@ def print_tables(report: dict[str, Any], console: Console) -> None:
         rows = {row["width"]: row for row in report["results"] if row["contender"] == name}
         first = next(iter(rows.values()))
         cells = [
-            f"{row['ms_per_step']:.3g} ({row['ms_min']:.3g} to {row['ms_max']:.3g})" if row else "-"
+            f"{digits(row['ms_per_step'])} ({digits(row['ms_min'])} to {digits(row['ms_max'])})" if row else "-"
             for row in map(rows.get, widths)
         ]
         table.add_row(first["sampler"], first["coordinates"], *cells, end_section=first["sampler"] == "hmc")

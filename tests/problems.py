@@ -39,6 +39,20 @@ def numpy_features(network, hidden, x):
     return np.hstack([psi, np.full((len(h), 1), network.readout_bias_std)])
 
 
+def function_features(network, x, u):
+    """Psi from function-space coordinates: layer by layer f = root A with root root' = the layer's kernel."""
+    augmented = jnp.hstack([network.weight_std / np.sqrt(x.shape[1]) * x, jnp.full((len(x), 1), network.bias_std)])
+    left, s, _ = np.linalg.svd(np.asarray(augmented), full_matrices=False)
+    f = (left * s) @ u[0]
+    for a in u[1:]:
+        g = network.activate(f)
+        inputs = jnp.hstack([network.weight_std / np.sqrt(g.shape[1]) * g, jnp.full((len(g), 1), network.bias_std)])
+        f = (inputs if inputs.shape[1] <= len(x) else jnp.linalg.cholesky(inputs @ inputs.T)) @ a
+    g = network.activate(f)
+    scaled = network.readout_weight_std / np.sqrt(g.shape[1]) * g
+    return jnp.hstack([scaled, jnp.full((len(g), 1), network.readout_bias_std)])
+
+
 def naive_log_likelihood(target):
     """l(u) as a textbook would write it, differentiable by plain autodiff, no custom gradient."""
     network, x, y, noise = target.network, target.x, target.y, target.noise
@@ -48,7 +62,9 @@ def naive_log_likelihood(target):
         return jnp.sum(jax.scipy.stats.norm.logpdf(y, f, noise))
 
     def evidence(hidden):
-        psi = network.features(hidden, x)
+        return evidence_of(network.features(hidden, x))
+
+    def evidence_of(psi):
         k = psi @ psi.T + noise**2 * jnp.eye(len(x))
         quadratic = jnp.sum(y * jnp.linalg.solve(k, y))
         return -0.5 * (y.shape[1] * jnp.linalg.slogdet(2 * jnp.pi * k)[1] + quadratic)
@@ -57,4 +73,5 @@ def naive_log_likelihood(target):
         "weights": weights,
         "reparametrised": lambda u: evidence(u.hidden),
         "marginal": evidence,
+        "function": lambda u: evidence_of(function_features(network, x, u)),
     }[target.coordinates]

@@ -39,11 +39,15 @@ class Coordinates(StrEnum):
     weights = "weights"
     reparametrised = "reparametrised"
     marginal = "marginal"
+    function = "function"
 
 
 class Sampler(StrEnum):
     """Names of samplers, for --help."""
 
+    auto = "auto"
+    hilbert_hmc = "hilbert_hmc"
+    elliptical_slice = "elliptical_slice"
     pcn = "pcn"
     pcnl = "pcnl"
     mala = "mala"
@@ -73,10 +77,12 @@ def sample(
     noise: Annotated[float, typer.Option(help="Standard deviation of the observations.")] = 0.1,
     coordinates: Annotated[
         Coordinates, typer.Option(help="What the chain moves in; all give the same posterior over functions.")
-    ] = Coordinates.marginal,
-    sampler: Annotated[Sampler, typer.Option(help="Markov kernel; lmc is the paper's name for mala.")] = Sampler.pcn,
-    step_size: Annotated[float, typer.Option(help="Coefficient of the noise in the proposal.")] = 0.1,
-    num_steps: Annotated[int | None, typer.Option(help="Leapfrog steps per hmc step.  [default: 10]")] = None,
+    ] = Coordinates.function,
+    sampler: Annotated[Sampler, typer.Option(help="Markov kernel; lmc is the paper's name for mala.")] = Sampler.auto,
+    step_size: Annotated[
+        float | None, typer.Option(help="Coefficient of the noise in the proposal.  [default: tuned during burn-in]")
+    ] = None,
+    num_steps: Annotated[int | None, typer.Option(help="Steps per hmc or hilbert_hmc trajectory.")] = None,
     friction: Annotated[float | None, typer.Option(help="Friction of the underdamped chain.  [default: 1]")] = None,
     steps: Annotated[int, typer.Option(help="Steps per chain after burn-in.")] = 2000,
     burn_in: Annotated[int, typer.Option(help="Steps per chain that are discarded first.")] = 500,
@@ -91,8 +97,8 @@ def sample(
 
     Example: widebnn sample --data digits --width 2048 --sampler pcn --step-size 0.2 --out runs/digits
     """
-    options: dict[str, Any] = {"step_size": step_size}
-    options |= {k: v for k, v in {"num_steps": num_steps, "friction": friction}.items() if v is not None}
+    given = {"step_size": step_size, "num_steps": num_steps, "friction": friction}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     # JAX takes a second to import: --help should not wait for it.
     import widebnn
     from widebnn.data import load_dataset

@@ -66,4 +66,7 @@ def one_blas_thread() -> AbstractContextManager:
     cores from XLA's own thread pool. For the n x n matrices of a sampler step one thread is faster. The
     limit is lifted when the context ends.
     """
+    # The library JAX will call must be loaded before it can be limited, and JAX loads it late.
+    import scipy.linalg.cython_lapack  # noqa: F401
+
     return threadpool_limits(limits=1, user_api="blas")

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import jax
@@ -191,4 +193,20 @@ def test_global_configuration_and_blas_threads_are_left_alone():
     assert result.draws["a"].dtype == np.float32
     assert result.stats["lp"].dtype == np.float64
     assert not jax.config.jax_enable_x64
-    assert [(library["filepath"], library["num_threads"]) for library in threadpool_info()] == before
+    after = {library["filepath"]: library["num_threads"] for library in threadpool_info()}
+    assert all(after[path] == threads for path, threads in before)
+
+
+@pytest.mark.ambient
+def test_lapack_runs_on_one_thread_from_the_first_factorisation():
+    """In a fresh process, where nothing has loaded LAPACK yet."""
+    program = """
+import jax, jax.numpy as jnp, widebnn
+from threadpoolctl import threadpool_info
+from widebnn.precision import one_blas_thread
+with one_blas_thread():
+    jnp.linalg.cholesky(jnp.eye(3)).block_until_ready()
+    inside = {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+assert inside == {1}, inside
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

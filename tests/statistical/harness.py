@@ -33,9 +33,10 @@ X = np.array([[1.0, 0.3], [-0.7, 1.1], [0.2, -1.4]])
 NETWORK = widebnn.dense(2, [3], "gelu", readout_weight_std=1.5)
 OUTPUTS = 2
 
-STEP_SIZES = {"rwmh": 0.4, "pcn": 0.5, "pcnl": 0.6, "mala": 0.5, "underdamped": 0.5, "hmc": 0.35}
-WEIGHT_SPACE_STEP_SIZES = {"rwmh": 0.2, "pcn": 0.25, "pcnl": 0.2, "mala": 0.2, "underdamped": 0.2, "hmc": 0.12}
-OPTIONS = {"hmc": {"num_steps": 4}}
+STEP_SIZES = {"rwmh": 0.4, "pcn": 0.5, "pcnl": 0.6, "mala": 0.5, "underdamped": 0.5, "hmc": 0.35, "hilbert_hmc": 0.5}
+WEIGHT_SPACE_STEP_SIZES = {"rwmh": 0.2, "pcn": 0.25} | dict.fromkeys(["pcnl", "mala", "underdamped"], 0.2)
+WEIGHT_SPACE_STEP_SIZES |= dict.fromkeys(["hmc", "hilbert_hmc"], 0.12)
+OPTIONS = {"hmc": {"num_steps": 4}, "hilbert_hmc": {"num_steps": 3}}
 
 
 def compiled(function):
@@ -102,8 +103,10 @@ def make_target(coordinates):
 def make_sampler(name, coordinates="marginal"):
     """log-likelihood -> the sampler under test, with a step size that is sometimes rejected."""
     build = widebnn.samplers.SAMPLERS[name]
-    step_size = (WEIGHT_SPACE_STEP_SIZES if coordinates == "weights" else STEP_SIZES)[name]
-    return lambda log_likelihood: build(log_likelihood, step_size, **OPTIONS.get(name, {}))
+    options = dict(OPTIONS.get(name, {}))
+    if name != "elliptical_slice":
+        options["step_size"] = (WEIGHT_SPACE_STEP_SIZES if coordinates == "weights" else STEP_SIZES)[name]
+    return lambda log_likelihood: build(log_likelihood, **options)
 
 
 def joint_test(target_of, sampler_of, *, cycles=6, steps=4, replicates=REPLICATES, seed=0) -> Outcome:

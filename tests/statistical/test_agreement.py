@@ -17,6 +17,7 @@ RUNS = {
     "weights": ("hmc", {"step_size": 0.15, "num_steps": 8}),
     "reparametrised": ("pcnl", {"step_size": 0.6}),
     "marginal": ("pcn", {"step_size": 0.5}),
+    "function": ("auto", {}),
 }
 
 

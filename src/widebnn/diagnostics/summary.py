@@ -39,7 +39,7 @@ def summarise(result: Result, dataset: Dataset) -> dict[str, Any]:
         "acceptance_rate": _number(result.acceptance_rate),
         "ms_per_step": _number(result.ms_per_step),
         "dimension": getattr(result.target, "dimension", None),
-        "gradients_per_step": result.gradients_per_step,
+        "gradients_per_step": _number(result.gradients_per_step),
         "ess_per_step": per_step,
         "rhat": _number(np.max(worst_rhat)),
         "nonfinite_proposals": int(result.stats["nonfinite"].sum()),

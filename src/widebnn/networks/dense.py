@@ -57,16 +57,30 @@ class DenseNetwork:
             fan_in = width
         return tuple(layers)
 
+    def activate(self, f: jax.Array) -> jax.Array:
+        """g(f), elementwise."""
+        return activation_function(self.activation)(f)
+
+    def hidden_inputs(self, h: jax.Array) -> jax.Array:
+        """[(sw / sqrt(d)) h, sb 1]: what a hidden layer multiplies its stacked weights [W; b] with."""
+        return _with_constant(self.weight_std / math.sqrt(h.shape[1]) * h, self.bias_std)
+
+    def readout_inputs(self, h: jax.Array) -> jax.Array:
+        """[(sw_out / sqrt(d)) h, sb_out 1]: Psi, if h is the last hidden layer."""
+        return _with_constant(self.readout_weight_std / math.sqrt(h.shape[1]) * h, self.readout_bias_std)
+
     def features(self, hidden: Sequence[Layer], x: jax.Array) -> jax.Array:
         """Psi, one row per input."""
-        activation = activation_function(self.activation)
         h = x
         for layer in hidden:
-            scale = self.weight_std / math.sqrt(h.shape[-1])
-            h = activation(scale * jnp.matmul(h, layer.w, precision="highest") + self.bias_std * layer.b[None, :])
-        scaled = (self.readout_weight_std / math.sqrt(h.shape[-1])) * h
-        constant = jnp.full((h.shape[0], 1), self.readout_bias_std, h.dtype)
-        return jnp.concatenate([scaled, constant], axis=1)
+            scale = self.weight_std / math.sqrt(h.shape[1])
+            f = scale * jnp.matmul(h, layer.w, precision="highest") + self.bias_std * layer.b[None, :]
+            h = self.activate(f)
+        return self.readout_inputs(h)
+
+
+def _with_constant(h: jax.Array, constant: float) -> jax.Array:
+    return jnp.concatenate([h, jnp.full((h.shape[0], 1), constant, h.dtype)], axis=1)
 
 
 def dense(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from widebnn.errors import WidebnnError, check_choice, check_real
+from widebnn.networks.dense import DenseNetwork
 from widebnn.networks.network import Network
+from widebnn.posteriors.function_space import function_target
 from widebnn.posteriors.marginal import marginal_target
 from widebnn.posteriors.reparametrised import reparametrised_target
 from widebnn.posteriors.target import NetworkTarget, Target
@@ -18,10 +21,11 @@ from widebnn.precision import double_precision
 
 __all__ = ["COORDINATES", "NetworkTarget", "Target", "posterior"]
 
-COORDINATES = {
+COORDINATES: dict[str, Callable[..., NetworkTarget]] = {
     "weights": weights_target,
     "reparametrised": reparametrised_target,
     "marginal": marginal_target,
+    "function": function_target,
 }
 
 
@@ -31,14 +35,15 @@ def posterior(
     y: Any,
     *,
     noise: float = 0.1,
-    coordinates: str = "marginal",
+    coordinates: str | None = None,
     dtype: Any = "float32",
 ) -> NetworkTarget:
     """The posterior of ``network`` given inputs ``x`` (n x m) and targets ``y`` (n x outputs, or n).
 
     The likelihood is y ~ N(f(x), noise^2 I). All coordinate systems describe the same posterior over
-    functions: ``weights`` (all weights), ``reparametrised`` (readout whitened by its conditional
-    posterior), ``marginal`` (readout integrated out; the default). ``dtype`` is the precision of the
+    functions: ``function`` (function values at the inputs; dense networks, their default), ``weights`` (all
+    weights), ``reparametrised`` (readout whitened by its conditional posterior), ``marginal`` (readout
+    integrated out; the default for other networks). ``dtype`` is the precision of the
     weights and features; log-likelihoods are computed in float64 from the n x n stage on, always.
     """
     if not isinstance(network, Network):
@@ -46,11 +51,14 @@ def posterior(
             f"network needs the methods sample_hidden and features, got {type(network).__name__}: "
             "use widebnn.dense(...) or widebnn.feature_map(shapes, features)."
         )
+    if coordinates is None:
+        coordinates = "function" if isinstance(network, DenseNetwork) else "marginal"
     build = COORDINATES[check_choice("coordinates", coordinates, COORDINATES)]
     noise = check_real("noise", noise, above=0, advice="It is the standard deviation of the observations.")
     dtype = check_choice("dtype", np.dtype(dtype).name, ("float32", "float64"))
     x, y = _check_arrays(x, y)
-    with double_precision():
+    # Inputs are constants even where the call is traced (y need not be): their row space is found now.
+    with double_precision(), jax.ensure_compile_time_eval():
         x, y = jnp.asarray(x, dtype), jnp.asarray(y, dtype)
     _check_network(network, x, coordinates)
     return build(network, x, y, noise)
@@ -96,6 +104,8 @@ def _check_network(network: Network, x: jax.Array, coordinates: str) -> None:
             raise WidebnnError(f"the network does not accept x of shape {x.shape}: {detail}.") from None
     if features.ndim != 2 or features.shape[0] != x.shape[0]:
         raise WidebnnError(f"features must return shape ({x.shape[0]}, features); got {features.shape}.")
+    if coordinates == "function" and not isinstance(network, DenseNetwork):
+        raise WidebnnError("coordinates='function' needs a dense network; use coordinates='marginal' for this one.")
     if coordinates != "weights" and not jax.tree.leaves(hidden):
         raise WidebnnError(
             f"a network without hidden parameters has an exact Gaussian posterior, nothing to sample in "

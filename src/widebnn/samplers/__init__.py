@@ -6,15 +6,22 @@ Each takes a log-likelihood function and a step size, and returns a :class:`Samp
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
+
+import jax.numpy as jnp
 
 from widebnn.errors import WidebnnError, check_choice
 from widebnn.samplers.algorithm import Info, Proposal, SamplingAlgorithm, metropolis
+from widebnn.samplers.elliptical_slice import elliptical_slice
+from widebnn.samplers.hilbert_hmc import hilbert_hmc
 from widebnn.samplers.hmc import hmc
 from widebnn.samplers.langevin import mala, underdamped
 from widebnn.samplers.pcn import pcn
 from widebnn.samplers.pcnl import pcnl
 from widebnn.samplers.rwmh import rwmh
+from widebnn.samplers.tuning import Tuner, dual_averaging, squared_jump, tuned
 
 __all__ = [
     "SAMPLERS",
@@ -22,6 +29,8 @@ __all__ = [
     "Proposal",
     "SamplingAlgorithm",
     "build_sampler",
+    "elliptical_slice",
+    "hilbert_hmc",
     "hmc",
     "mala",
     "metropolis",
@@ -31,22 +40,45 @@ __all__ = [
     "underdamped",
 ]
 
-SAMPLERS = {
+SAMPLERS: dict[str, Callable[..., SamplingAlgorithm]] = {
     "rwmh": rwmh,
     "pcn": pcn,
     "pcnl": pcnl,
     "mala": mala,
     "underdamped": underdamped,
     "hmc": hmc,
+    "hilbert_hmc": hilbert_hmc,
+    "elliptical_slice": elliptical_slice,
 }
-ALIASES = {"lmc": "mala"}
+ALIASES = {"lmc": "mala", "auto": "hilbert_hmc"}
+
+TUNERS: dict[str, Tuner] = {
+    "rwmh": squared_jump(lambda b: b**2),
+    "pcn": squared_jump(lambda b: 2 * (1 - jnp.sqrt(1 - b**2))),
+    "pcnl": dual_averaging(0.6, first=0.1, most=1.0),
+    "mala": dual_averaging(0.574, first=0.01, most=2.0),
+    "underdamped": dual_averaging(0.9, first=0.01, most=2.0),
+    "hmc": dual_averaging(0.8, first=0.01, most=2.0),
+    "hilbert_hmc": dual_averaging(0.8, first=0.1, most=math.pi / 2),
+}
+"""How each step size is found; the number is the acceptance rate aimed at."""
 
 
-def build_sampler(name: str, log_likelihood: Any, **options: Any) -> SamplingAlgorithm:
-    """The sampler called ``name`` (``lmc`` is the paper's name for ``mala``)."""
+def build_sampler(name: str, log_likelihood: Any, burn_in: int = 0, **options: Any) -> SamplingAlgorithm:
+    """The sampler called ``name``; without a ``step_size`` it is tuned over ``burn_in`` steps.
+
+    ``lmc`` is the paper's name for ``mala``; ``auto`` is Hilbert-space HMC with quarter-turn trajectories.
+    """
     name = check_choice("sampler", name, [*SAMPLERS, *ALIASES])
     name = ALIASES.get(name, name)
+    build = SAMPLERS[name]
     try:
-        return SAMPLERS[name](log_likelihood, **options)
+        if name not in TUNERS or options.get("step_size") is not None:
+            return build(log_likelihood, **options)
+        options.pop("step_size", None)
+        if burn_in < 1:
+            raise WidebnnError(f"sampler {name!r} needs a step_size, or a burn_in over which to tune one.")
+        build(log_likelihood, step_size=0.1, **options)  # bad options are reported here, outside jit
+        return tuned(lambda step_size: build(log_likelihood, step_size=step_size, **options), TUNERS[name], burn_in)
     except TypeError as error:
         raise WidebnnError(f"sampler {name!r}: {str(error).split('() ', 1)[-1]}.") from None

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from widebnn.errors import check_real
+from widebnn.samplers.lumped import reframe
 from widebnn.samplers.tree import normal_like
 
 LogLikelihood = Callable[[Any], jax.Array]
@@ -44,6 +46,8 @@ class Info(NamedTuple):
     is_accepted: jax.Array
     is_finite: jax.Array
     """False if the log ratio was NaN or +inf: the step counts as a rejection."""
+    gradients: jax.Array | int
+    """Gradients of the log-likelihood that the step evaluated."""
 
 
 class SamplingAlgorithm(NamedTuple):
@@ -55,11 +59,10 @@ class SamplingAlgorithm(NamedTuple):
 
     init: Callable[[Any], Any]
     step: Callable[[jax.Array, Any], tuple[Any, Info]]
-    propose: Callable[[Any, Any], Proposal]
-    gradients_per_step: int
+    propose: Callable[[Any, Any], Proposal] | None = None
 
 
-def metropolis(key: jax.Array, proposal: Proposal) -> tuple[Any, Info]:
+def metropolis(key: jax.Array, proposal: Proposal, gradients: jax.Array | int = 0) -> tuple[Any, Info]:
     """Accept with probability min(1, exp(log_ratio)); NaN or +inf is a rejection and is counted."""
     is_finite = proposal.log_ratio < jnp.inf
     log_ratio = jnp.where(is_finite, proposal.log_ratio, -jnp.inf)
@@ -67,18 +70,32 @@ def metropolis(key: jax.Array, proposal: Proposal) -> tuple[Any, Info]:
     accept = jnp.log(uniform) < log_ratio
     state = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal.state, proposal.otherwise)
     rate = jnp.exp(jnp.minimum(log_ratio, 0.0))
-    return state, Info(rate, accept, is_finite)
+    return state, Info(rate, accept, is_finite, gradients)
 
 
-def metropolis_algorithm(init, propose, gradients_per_step: int) -> SamplingAlgorithm:
-    """The kernel that draws noise, proposes, and accepts or rejects."""
+def metropolis_algorithm(init, propose, gradients: jax.Array | int) -> SamplingAlgorithm:
+    """The kernel that draws noise, proposes, and accepts or rejects; ``gradients`` is its cost per step."""
 
     def step(key, state):
         noise_key, accept_key = jax.random.split(key)
         noise = normal_like(noise_key, state.position)
-        return metropolis(accept_key, propose(state, noise))
+        state, info = metropolis(accept_key, propose(state, noise), gradients)
+        return with_turned_frames(state), info
 
-    return SamplingAlgorithm(init, step, propose, gradients_per_step)
+    return SamplingAlgorithm(init, step, propose)
+
+
+def with_turned_frames(state: Any) -> Any:
+    """Lumped blocks put back into their standard frames; any other state is returned as it is."""
+    position, momentum = reframe(state.position, getattr(state, "momentum", None))
+    return state._replace(position=position, **({} if momentum is None else {"momentum": momentum}))
+
+
+def step_size_in(step_size: Any, at_most: float | None = None, advice: str = "") -> Any:
+    """Check a step size that is known; one that is being tuned is traced and passes."""
+    if isinstance(step_size, jax.Array):
+        return step_size
+    return check_real("step_size", step_size, above=0, at_most=at_most, advice=advice)
 
 
 def plain_init(log_likelihood: LogLikelihood) -> Callable[[Any], State]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from widebnn.errors import check_integer, check_real
+from widebnn.errors import check_integer
 from widebnn.samplers.algorithm import (
     GradientState,
     LogLikelihood,
@@ -15,6 +15,7 @@ from widebnn.samplers.algorithm import (
     SamplingAlgorithm,
     gradient_init,
     metropolis_algorithm,
+    step_size_in,
 )
 from widebnn.samplers.tree import combine, squared_norm_change
 
@@ -39,7 +40,7 @@ def energy_change(start: GradientState, p_start: Any, end: GradientState, p_end:
 
 def hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int = 10) -> SamplingAlgorithm:
     """Fresh momentum w, ``num_steps`` leapfrog steps of size e;   log ratio = -(change of energy)."""
-    e = check_real("step_size", step_size, above=0)
+    e = step_size_in(step_size)
     num_steps = check_integer("num_steps", num_steps, 1)
     init = gradient_init(log_likelihood)
 
@@ -47,4 +48,4 @@ def hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int = 10) ->
         end, momentum = jax.lax.fori_loop(0, num_steps, lambda _, carry: leapfrog(init, e, *carry), (state, noise))
         return Proposal(end, state, -energy_change(state, noise, end, momentum))
 
-    return metropolis_algorithm(init, propose, gradients_per_step=num_steps)
+    return metropolis_algorithm(init, propose, gradients=num_steps)

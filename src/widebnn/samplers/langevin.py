@@ -16,6 +16,7 @@ from widebnn.samplers.algorithm import (
     SamplingAlgorithm,
     gradient_init,
     metropolis_algorithm,
+    step_size_in,
 )
 from widebnn.samplers.hmc import energy_change, leapfrog
 from widebnn.samplers.tree import combine, inner, squared_norm_change
@@ -29,7 +30,7 @@ def mala(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
         log ratio = l(v) - l(u) - (e^2/8) (|v|^2 - |u|^2)
                     + <u - a v, g(v)>/2 - <v - a u, g(u)>/2 - (e^2/8) (|g(v)|^2 - |g(u)|^2).
     """
-    e = check_real("step_size", step_size, above=0)
+    e = step_size_in(step_size)
     a = 1 - e * e / 2
     init = gradient_init(log_likelihood)
 
@@ -47,7 +48,7 @@ def mala(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
         )
         return Proposal(new, state, log_ratio)
 
-    return metropolis_algorithm(init, propose, gradients_per_step=1)
+    return metropolis_algorithm(init, propose, gradients=1)
 
 
 class UnderdampedState(NamedTuple):
@@ -66,9 +67,9 @@ def underdamped(log_likelihood: LogLikelihood, step_size: float, friction: float
     of energy, and on rejection flip the momentum, without which the chain would not be exact.
     ``friction=inf`` refreshes all of it and is MALA. A chain starts with zero momentum; burn-in forgets it.
     """
-    e = check_real("step_size", step_size, above=0)
-    keep = math.exp(-e * check_real("friction", friction, above=0, at_most=math.inf))
-    refresh = math.sqrt(1 - keep * keep)
+    e = step_size_in(step_size)
+    keep = jnp.exp(-e * check_real("friction", friction, above=0, at_most=math.inf))
+    refresh = jnp.sqrt(1 - keep * keep)
     plain = gradient_init(log_likelihood)
 
     def init(position):
@@ -86,4 +87,4 @@ def underdamped(log_likelihood: LogLikelihood, step_size: float, friction: float
             log_ratio,
         )
 
-    return metropolis_algorithm(init, propose, gradients_per_step=1)
+    return metropolis_algorithm(init, propose, gradients=1)

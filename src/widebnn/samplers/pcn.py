@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import jax.numpy as jnp
 
-from widebnn.errors import check_real
 from widebnn.samplers.algorithm import (
     LogLikelihood,
     Proposal,
@@ -12,6 +11,7 @@ from widebnn.samplers.algorithm import (
     State,
     metropolis_algorithm,
     plain_init,
+    step_size_in,
 )
 from widebnn.samplers.tree import combine
 
@@ -21,12 +21,12 @@ def pcn(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
 
     The proposal leaves N(0, I) invariant, so only the log-likelihood enters the ratio, in any dimension.
     """
-    b = check_real("step_size", step_size, above=0, at_most=1)
-    a = math.sqrt(1 - b * b)
+    b = step_size_in(step_size, at_most=1)
+    a = jnp.sqrt(1 - b * b)
 
     def propose(state, noise):
         v = combine((a, state.position), (b, noise))
         new = State(v, log_likelihood(v))
         return Proposal(new, state, new.log_likelihood - state.log_likelihood)
 
-    return metropolis_algorithm(plain_init(log_likelihood), propose, gradients_per_step=0)
+    return metropolis_algorithm(plain_init(log_likelihood), propose, gradients=0)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
-from widebnn.errors import check_real
+import jax.numpy as jnp
+
 from widebnn.samplers.algorithm import (
     LogLikelihood,
     Proposal,
     SamplingAlgorithm,
     gradient_init,
     metropolis_algorithm,
+    step_size_in,
 )
 from widebnn.samplers.tree import combine, inner
 
 
-def delta_from_step_size(step_size: float) -> float:
-    """The root in (0, 2) of b^2 = 8 D / (2 + D)^2, for a step size b in (0, 1)."""
-    b = check_real("step_size", step_size, above=0, at_most=1)
-    if b == 1.0:
-        return 2.0
+def delta_from_step_size(step_size: float) -> Any:
+    """The root in (0, 2] of b^2 = 8 D / (2 + D)^2, for a step size b in (0, 1]."""
+    b = step_size_in(step_size, at_most=1)
     # D^2 + (4 - 8/b^2) D + 4 = 0; the roots have product 4, so the small one is 4 / the large one.
     half = 4 / b**2 - 2
-    return 4 / (half + math.sqrt(half**2 - 4))
+    return 4 / (half + jnp.sqrt(half**2 - 4))
 
 
 def pcnl(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
@@ -42,9 +42,9 @@ def pcnl(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
         v = combine(
             ((2 - d) / (2 + d), state.position),
             (2 * d / (2 + d), state.gradient),
-            (math.sqrt(8 * d) / (2 + d), noise),
+            (jnp.sqrt(8 * d) / (2 + d), noise),
         )
         new = init(v)
         return Proposal(new, state, rho(state, new) - rho(new, state))
 
-    return metropolis_algorithm(init, propose, gradients_per_step=1)
+    return metropolis_algorithm(init, propose, gradients=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from widebnn.errors import check_real
 from widebnn.samplers.algorithm import (
     LogLikelihood,
     Proposal,
@@ -10,13 +9,14 @@ from widebnn.samplers.algorithm import (
     State,
     metropolis_algorithm,
     plain_init,
+    step_size_in,
 )
 from widebnn.samplers.tree import combine, squared_norm_change
 
 
 def rwmh(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
     """v = u + b w;   log ratio = l(v) - l(u) - (|v|^2 - |u|^2)/2."""
-    b = check_real("step_size", step_size, above=0)
+    b = step_size_in(step_size)
 
     def propose(state, noise):
         v = combine((1.0, state.position), (b, noise))
@@ -24,4 +24,4 @@ def rwmh(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
         log_ratio = new.log_likelihood - state.log_likelihood - 0.5 * squared_norm_change(v, state.position)
         return Proposal(new, state, log_ratio)
 
-    return metropolis_algorithm(plain_init(log_likelihood), propose, gradients_per_step=0)
+    return metropolis_algorithm(plain_init(log_likelihood), propose, gradients=0)

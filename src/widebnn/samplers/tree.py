@@ -8,13 +8,18 @@ import jax
 import jax.numpy as jnp
 
 from widebnn.precision import widest_float
+from widebnn.samplers.lumped import is_lumped, noise_draw
+from widebnn.samplers.noise import standard_normal
 
 
 def normal_like(key: jax.Array, tree: Any) -> Any:
-    """Independent standard normals in the shapes and dtypes of ``tree``."""
-    leaves, structure = jax.tree.flatten(tree)
+    """Independent standard normals in the shapes and dtypes of ``tree``; lumped blocks in their frames."""
+    leaves, structure = jax.tree.flatten(tree, is_leaf=is_lumped)
     keys = jax.random.split(key, len(leaves))
-    draws = [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+    draws = [
+        noise_draw(k, leaf) if is_lumped(leaf) else standard_normal(k, leaf.shape, leaf.dtype)
+        for k, leaf in zip(keys, leaves, strict=True)
+    ]
     return jax.tree.unflatten(structure, draws)
 
 

@@ -36,6 +36,7 @@ class Totals(NamedTuple):
     acceptance_rate: jax.Array
     accepted: jax.Array
     nonfinite: jax.Array
+    gradients: jax.Array
 
     def add(self, info) -> Totals:
         """Include one step."""
@@ -43,17 +44,19 @@ class Totals(NamedTuple):
             self.acceptance_rate + info.acceptance_rate,
             self.accepted + info.is_accepted,
             self.nonfinite + ~info.is_finite,
+            self.gradients + info.gradients,
         )
 
     @classmethod
     def zero(cls) -> Totals:
         """No steps yet."""
-        return cls(jnp.zeros((), jnp.float64), jnp.zeros((), jnp.int64), jnp.zeros((), jnp.int64))
+        count = jnp.zeros((), jnp.int64)
+        return cls(jnp.zeros((), jnp.float64), count, count, count)
 
 
 def sample(
     target: Target,
-    sampler: str | SamplingAlgorithm = "pcn",
+    sampler: str | SamplingAlgorithm = "auto",
     *,
     steps: int,
     burn_in: int = 0,
@@ -67,8 +70,9 @@ def sample(
 ) -> Result:
     """Run ``chains`` Markov chains on ``target`` and keep every ``thin``-th of ``steps`` steps.
 
-    ``sampler`` is a name (``rwmh``, ``pcn``, ``pcnl``, ``mala``, ``underdamped``, ``hmc``), with its options as
-    keywords (``step_size=0.1``), or a :class:`SamplingAlgorithm`. ``collect(key, position)`` says what to
+    ``sampler`` is a name (``auto``, ``pcn``, ``pcnl``, ``mala``, ``underdamped``, ``rwmh``, ``hmc``, ``hilbert_hmc``,
+    ``elliptical_slice``), with its options as keywords, or a :class:`SamplingAlgorithm`. A step size that is not
+    given (``step_size=0.1``) is tuned during ``burn_in`` and fixed afterwards. ``collect(key, position)`` says what to
     keep of a draw, a dictionary of arrays; the default keeps the whole position. Chains start at draws from
     N(0, I) unless ``initial``, positions stacked along a leading chain axis, is given. ``progress=None``
     shows a progress bar on terminals only. Ctrl-C returns the draws so far.
@@ -87,7 +91,7 @@ def sample(
                 raise WidebnnError(f"options {sorted(options)} need the sampler's name, not a built sampler.")
             algorithm = sampler
         else:
-            algorithm = build_sampler(sampler, target.log_likelihood, **options)
+            algorithm = build_sampler(sampler, target.log_likelihood, burn_in, **options)
         run = _Run(target, algorithm, draws, thin, burn_in, chains, seed, collect or everything)
         run.start(initial)
         return run.finish(progress)
@@ -156,6 +160,7 @@ class _Run:
             "acceptance_rate": jnp.float64,
             "accepted": jnp.float64,
             "nonfinite": jnp.int64,
+            "gradients": jnp.int64,
         }
         slots = {name: jax.ShapeDtypeStruct((), dtype) for name, dtype in statistics.items()}, kept
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(slots))
@@ -194,6 +199,7 @@ class _Run:
                 "acceptance_rate": totals.acceptance_rate / self.thin,
                 "accepted": totals.accepted / self.thin,
                 "nonfinite": totals.nonfinite,
+                "gradients": totals.gradients,
             }
             row = statistics, self.collect(collect_key, state.position)
             buffers = jax.tree.map(lambda b, r: b.at[i].set(r.astype(b.dtype)), buffers, row)
@@ -205,7 +211,7 @@ class _Run:
         """Burn in, sample, and return; Ctrl-C returns what is there."""
         done = burned = 0
         interrupted = False
-        burn_totals = np.zeros(3)
+        burn_totals = np.zeros(4)
         sampling_seconds = 0.0
         with Progress(self.burn_in + self.draws * self.thin, self.chains, show) as bar:
             try:
@@ -249,7 +255,6 @@ class _Run:
             thin=self.thin,
             chains=self.chains,
             seed=self.seed,
-            gradients_per_step=self.algorithm.gradients_per_step,
             seconds=sampling_seconds,
             compile_seconds=self.compile_seconds,
             burn_in_acceptance_rate=burn_totals[0] / max(burned * self.chains, 1),

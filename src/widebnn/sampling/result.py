@@ -31,15 +31,15 @@ class Result:
     draws: dict[str, np.ndarray]
     """What ``collect`` kept."""
     stats: dict[str, np.ndarray]
-    """Per stored draw: ``lp`` (the log-likelihood against N(0, I)), ``acceptance_rate`` and ``accepted``
-    (means over the ``thin`` steps before it), ``nonfinite`` (proposals rejected because they were NaN)."""
+    """Per stored draw: ``lp`` (the log-likelihood against N(0, I)); over the ``thin`` steps before it the means
+    ``acceptance_rate`` and ``accepted`` and the counts ``nonfinite`` (proposals rejected because they were NaN)
+    and ``gradients``."""
     target: Target
     steps: int
     burn_in: int
     thin: int
     chains: int
     seed: int
-    gradients_per_step: int
     seconds: float
     """Wall time of the kept steps, compilation and burn-in excluded."""
     compile_seconds: float
@@ -52,6 +52,11 @@ class Result:
     def acceptance_rate(self) -> float:
         """Mean acceptance probability after burn-in."""
         return float(self.stats["acceptance_rate"].mean()) if self.steps else float("nan")
+
+    @property
+    def gradients_per_step(self) -> float:
+        """Gradients of the log-likelihood per step."""
+        return float(self.stats["gradients"].mean()) / self.thin if self.steps else float("nan")
 
     @property
     def ms_per_step(self) -> float:

@@ -1,0 +1,58 @@
+"""Elliptical slice sampling (Murray, Adams and MacKay 2010). No step size, never rejects."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from widebnn.samplers.algorithm import (
+    Info,
+    LogLikelihood,
+    SamplingAlgorithm,
+    State,
+    plain_init,
+    with_turned_frames,
+)
+from widebnn.samplers.tree import combine, normal_like
+
+SHRINKS = 100
+"""Brackets shrink geometrically; a slice not found after this many is empty or NaN, and the chain stays."""
+
+
+def elliptical_slice(log_likelihood: LogLikelihood) -> SamplingAlgorithm:
+    """On the ellipse u cos(t) + w sin(t), draw t uniformly from {l > l(u) + log(uniform)} by shrinking a bracket."""
+
+    def step(key, state):
+        noise_key, level_key, angle_key = jax.random.split(key, 3)
+        noise = normal_like(noise_key, state.position)
+        dtype = state.log_likelihood.dtype
+        level = state.log_likelihood + jnp.log(jax.random.uniform(level_key, (), dtype))
+        first = jax.random.uniform(jax.random.fold_in(angle_key, 0), (), dtype, 0.0, 2 * math.pi)
+
+        def at(angle):
+            position = combine((jnp.cos(angle), state.position), (jnp.sin(angle), noise))
+            return State(position, log_likelihood(position))
+
+        def inside(candidate):
+            return (candidate.log_likelihood > level) & (candidate.log_likelihood < jnp.inf)
+
+        def shrink(carry):
+            angle, low, high, count, _, bad = carry
+            low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
+            angle = jax.random.uniform(jax.random.fold_in(angle_key, count), (), dtype, low, high)
+            candidate = at(angle)
+            return angle, low, high, count + 1, candidate, bad | jnp.isnan(candidate.log_likelihood)
+
+        def go_on(carry):
+            return ~inside(carry[4]) & (carry[3] < SHRINKS)
+
+        start = at(first)
+        carry = first, first - 2 * math.pi, first, 1, start, jnp.isnan(start.log_likelihood)
+        _, _, _, _, candidate, bad = jax.lax.while_loop(go_on, shrink, carry)
+        found = inside(candidate)
+        new = jax.tree.map(lambda a, b: jnp.where(found, a, b), candidate, State(*state))
+        return with_turned_frames(new), Info(found.astype(dtype), found, ~bad, 0)
+
+    return SamplingAlgorithm(plain_init(log_likelihood), step)

@@ -1,0 +1,117 @@
+"""Step sizes found during burn-in, then frozen.
+
+A tuned sampler is an ordinary :class:`SamplingAlgorithm` whose state carries the tuner: after ``burn_in`` steps
+nothing changes any more, so the kept part of the chain is a Markov chain with one fixed kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from widebnn.samplers.algorithm import Info, SamplingAlgorithm
+
+
+class TunedState(NamedTuple):
+    """State of the sampler, of the tuner, and the number of steps taken."""
+
+    inner: Any
+    tuner: Any
+    steps: jax.Array
+
+    @property
+    def position(self) -> Any:
+        """The sampler's position."""
+        return self.inner.position
+
+    @property
+    def log_likelihood(self) -> jax.Array:
+        """The sampler's log-likelihood."""
+        return self.inner.log_likelihood
+
+
+class Tuner(NamedTuple):
+    """How a step size is found."""
+
+    init: Callable[[], Any]
+    exploring: Callable[[Any, jax.Array], jax.Array]
+    """(state, count) -> the step size to try next."""
+    update: Callable[[Any, jax.Array, Info], Any]
+    """(state, step size that was tried, what happened) -> state."""
+    final: Callable[[Any], jax.Array]
+    """The step size to keep."""
+
+
+def tuned(build: Callable[[jax.Array], SamplingAlgorithm], tuner: Tuner, burn_in: int) -> SamplingAlgorithm:
+    """``build(step_size)`` with the step size tuned over the first ``burn_in`` steps."""
+
+    def init(position):
+        return TunedState(build(jnp.asarray(0.1)).init(position), tuner.init(), jnp.zeros((), jnp.int32))
+
+    def step(key, state):
+        adapting = state.steps < burn_in
+        step_size = jnp.where(adapting, tuner.exploring(state.tuner, state.steps), tuner.final(state.tuner))
+        inner, info = build(step_size).step(key, state.inner)
+        updated = tuner.update(state.tuner, step_size, info)
+        memory = jax.tree.map(lambda new, old: jnp.where(adapting, new, old), updated, state.tuner)
+        return TunedState(inner, memory, state.steps + 1), info
+
+    return SamplingAlgorithm(init, step)
+
+
+def dual_averaging(target_acceptance: float, first: float, most: float) -> Tuner:
+    """Drive the mean acceptance rate to a target (Nesterov; Hoffman and Gelman 2014, section 3.2)."""
+    shrink, delay, decay = 0.05, 10.0, 0.75
+    centre = jnp.log(jnp.minimum(10 * first, most))
+
+    def init():
+        zero = jnp.zeros(())
+        return {"error": zero, "log": jnp.log(jnp.asarray(first)), "mean": zero, "t": zero}
+
+    def update(state, step_size, info):
+        t = state["t"] + 1
+        weight = 1 / (t + delay)
+        error = (1 - weight) * state["error"] + weight * (target_acceptance - info.acceptance_rate)
+        log = jnp.minimum(centre - jnp.sqrt(t) / shrink * error, jnp.log(most))
+        mean_weight = t**-decay
+        mean = mean_weight * log + (1 - mean_weight) * state["mean"]
+        return {"error": error, "log": log, "mean": mean, "t": t}
+
+    def final(state):
+        return jnp.where(state["t"] > 0, jnp.exp(state["mean"]), first)
+
+    return Tuner(init, lambda state, count: jnp.exp(state["log"]), update, final)
+
+
+def squared_jump(jump: Callable[[jax.Array], jax.Array], least: float = 1e-3, most: float = 1.0) -> Tuner:
+    """Maximise acceptance x squared jump over a geometric grid, climbing from neighbour to neighbour.
+
+    The best acceptance rate depends on the problem (and tends to 1 with the width); the expected squared jump is
+    what matters. The current best grid point and its two neighbours are tried in turn.
+    """
+    grid = jnp.geomspace(least, most, 25)
+    jumps = jump(grid)
+    memory = 40.0
+
+    def init():
+        # Optimistic at first: every point is tried before it is trusted to be worse.
+        return {"rate": jnp.ones(25), "visits": jnp.zeros(25), "best": jnp.asarray(12)}
+
+    def exploring(state, count):
+        return grid[jnp.clip(state["best"] + (count % 3) - 1, 0, 24)]
+
+    def update(state, step_size, info):
+        tried = jnp.argmin(jnp.abs(jnp.log(grid) - jnp.log(step_size)))
+        visits = state["visits"].at[tried].add(1)
+        weight = 1 / jnp.minimum(visits[tried], memory)
+        rate = state["rate"].at[tried].add(weight * (info.acceptance_rate - state["rate"][tried]))
+        near = jnp.abs(jnp.arange(25) - state["best"]) <= 1
+        score = jnp.where(near & (visits >= 5), rate * jumps, -1.0)
+        best = jnp.where(jnp.max(score) > 0, jnp.argmax(score), jnp.maximum(state["best"] - 1, 0))
+        best = jnp.where(jnp.min(jnp.where(near, visits, jnp.inf)) >= 5, best, state["best"])
+        return {"rate": rate, "visits": visits, "best": best}
+
+    return Tuner(init, exploring, update, lambda state: grid[state["best"]])

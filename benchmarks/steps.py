@@ -55,12 +55,17 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "mala": {"step_size": 0.01},
     "underdamped": {"step_size": 0.01},
     "hmc": {"step_size": 0.01, "num_steps": 1},
+    "hilbert_hmc": {"step_size": 0.2, "num_steps": 1},
 }
-COORDINATES = ("weights", "reparametrised", "marginal")
+COORDINATES = ("weights", "reparametrised", "marginal", "function")
 RECIPE = "published recipe"
-QUICK = [("pcn", "weights"), ("pcn", "marginal"), ("mala", "marginal")]
+PRODUCTS = "bare products"
+QUICK = [("pcn", "weights"), ("pcn", "marginal"), ("mala", "marginal"), ("pcn", "function")]
+LARGE = [("pcn", "marginal"), ("pcn", "function"), ("mala", "function"), ("hilbert_hmc", "function")]
+"""What is measured beyond width 4096."""
 NOTES = [
-    "hmc takes one leapfrog step (num_steps=1), so its time is the time of one gradient and its leapfrog.",
+    "hmc and hilbert_hmc take one step per trajectory (num_steps=1): the time of one gradient and its step.",
+    "Bare products are the two float32 matrix products of a function-space step, F A and g g', and nothing else.",
     "The published recipe is pCN in weight space under the reparametrisation, all in float64, log-density cached.",
     "It runs with as many BLAS threads as the library likes, as published; all others run with one BLAS thread "
     "and float32 features, as widebnn.sample runs them.",
@@ -87,7 +92,7 @@ class Contender:
     @property
     def name(self) -> str:
         """What the table calls it."""
-        return RECIPE if self.sampler == RECIPE else f"{self.sampler}, {self.coordinates}"
+        return self.sampler if self.sampler in (RECIPE, PRODUCTS) else f"{self.sampler}, {self.coordinates}"
 
     def measure(self) -> float:
         """Seconds per step: what ``self.steps`` more steps add to a call of one step, from a fresh start.
@@ -166,6 +171,20 @@ def recipe_contender(width: int, x: np.ndarray, y: np.ndarray) -> Contender:
     return Contender(RECIPE, "reparametrised", lambda: start(jax.random.key(0)), advance, limit_blas=False)
 
 
+def products_contender(width: int) -> Contender:
+    """The two products of a step in function space: n x n times n x width, and n x width times its transpose."""
+    a = jax.random.normal(jax.random.key(0), (N, width), jnp.float32)
+    factor = jax.random.normal(jax.random.key(1), (N, N), jnp.float32)
+
+    def step(key, state):
+        f = jnp.matmul(factor + state, a, precision="highest")
+        # The next product depends on this one, or the compiler would do it once.
+        return 1e-30 * jnp.sum(jnp.matmul(f, f.T, precision="highest")), 1.0, False
+
+    advance = compile_loop(step, jax.ShapeDtypeStruct((), jnp.float32))
+    return Contender(PRODUCTS, "function", lambda: jnp.zeros((), jnp.float32), advance, limit_blas=True)
+
+
 def load_problem(data_dir: Path) -> tuple[np.ndarray, np.ndarray, str]:
     """Inputs, targets, and what they are."""
     if data_dir.is_dir():
@@ -212,17 +231,24 @@ def summarise(contender: Contender, width: int) -> dict[str, Any]:
     }
 
 
-def speed_up(rows: list[dict[str, Any]], width: int) -> dict[str, Any]:
-    """Time of the recipe over time of marginal pCN: ratio of the medians, and the range over the repeats."""
+RATIOS = [(RECIPE, "pcn, marginal"), (RECIPE, "pcn, function"), ("pcn, function", PRODUCTS)]
+
+
+def ratios(rows: list[dict[str, Any]], width: int) -> list[dict[str, Any]]:
+    """Ratios of times per step: of the medians, and their range over the repeats."""
     named = {row["contender"]: row for row in rows if row["width"] == width}
-    recipe, ours = named[RECIPE], named["pcn, marginal"]
-    paired = [r / o for r, o in zip(recipe["ms_repeats"], ours["ms_repeats"], strict=True)]
-    return {
-        "width": width,
-        "recipe_over_marginal_pcn": recipe["ms_per_step"] / ours["ms_per_step"],
-        "min": min(paired),
-        "max": max(paired),
-    }
+    return [
+        {
+            "width": width,
+            "slower": slower,
+            "faster": faster,
+            "ratio": named[slower]["ms_per_step"] / named[faster]["ms_per_step"],
+            "min": min(paired),
+            "max": max(paired),
+        }
+        for slower, faster in RATIOS
+        for paired in [[a / b for a, b in zip(*(named[n]["ms_repeats"] for n in (slower, faster)), strict=True)]]
+    ]
 
 
 def agreement(x: np.ndarray, y: np.ndarray, width: int) -> float:
@@ -287,9 +313,11 @@ def run_width(
     """Compile and calibrate all contenders of one width, then measure them round after round."""
     work = work_of(width)
     contenders = []
-    for pair in [*pairs, None]:
-        show.doing(f"width {width}, compiling {RECIPE if pair is None else ', '.join(pair)}")
-        contender = recipe_contender(width, x, y) if pair is None else widebnn_contender(*pair, width, x, y)
+    builders = {", ".join(pair): lambda pair=pair: widebnn_contender(*pair, width, x, y) for pair in pairs}
+    builders |= {RECIPE: lambda: recipe_contender(width, x, y), PRODUCTS: lambda: products_contender(width)}
+    for name, build in builders.items():
+        show.doing(f"width {width}, compiling {name}")
+        contender = build()
         contender.steps = max(1, round(MEASUREMENT_SECONDS / contender.measure()))
         contenders.append(contender)
         show.advance(work)
@@ -328,11 +356,11 @@ def print_tables(report: dict[str, Any], console: Console) -> None:
             f"{digits(row['ms_per_step'])} ({digits(row['ms_min'])} to {digits(row['ms_max'])})" if row else "-"
             for row in map(rows.get, widths)
         ]
-        table.add_row(first["sampler"], first["coordinates"], *cells, end_section=first["sampler"] == "hmc")
+        table.add_row(first["sampler"], first["coordinates"], *cells, end_section=first["sampler"] == "hilbert_hmc")
     console.print(table)
-    for ratio in report["speed_up"]:
+    for ratio in report["ratios"]:
         console.print(
-            f"width {ratio['width']}: {RECIPE} / marginal pcn = {ratio['recipe_over_marginal_pcn']:.1f} "
+            f"width {ratio['width']}: {ratio['slower']} / {ratio['faster']} = {ratio['ratio']:.1f} "
             f"({ratio['min']:.1f} to {ratio['max']:.1f})",
             highlight=False,
         )
@@ -355,9 +383,12 @@ def draw_figure(report: dict[str, Any], path: Path) -> None:
         "mala": ("#D55E00", "D"),
         "underdamped": ("#CC79A7", "v"),
         "hmc": ("#56B4E9", "P"),
+        "hilbert_hmc": ("#F0E442", "*"),
+        PRODUCTS: ("#999999", "."),
         RECIPE: ("#000000", "X"),
     }
     labels = {"pcn": "pCN", "pcnl": "pCNL", "rwmh": "RW-MH", "mala": "MALA", "hmc": "HMC, 1 leapfrog step"}
+    labels["hilbert_hmc"] = "Hilbert-space HMC, 1 step"
     panels = [c for c in COORDINATES if any(r["coordinates"] == c for r in report["results"])]
     widths = sorted({row["width"] for row in report["results"]})
     figure, axes = plt.subplots(
@@ -423,16 +454,18 @@ def positive(text: str) -> int:
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--widths", type=positive, nargs="+", help="default: 512 1024 2048 4096")
-    parser.add_argument("--repeats", type=positive, help="rounds of measurements, default 5")
+    parser.add_argument("--widths", type=positive, nargs="+", help="default: 512 1024 2048 4096 8192")
+    parser.add_argument("--repeats", type=positive, help="rounds of measurements, default 3")
     parser.add_argument(
         "--data-dir", type=Path, help="folder with the CIFAR-10 binary files; default ../shared/data/cifar10"
     )
     parser.add_argument("--quick", action="store_true", help="a smoke test: widths 256 512, one round, pcn and mala")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/steps.json"), help="default %(default)s")
     arguments = parser.parse_args()
-    arguments.widths = sorted(set(arguments.widths or ([256, 512] if arguments.quick else [512, 1024, 2048, 4096])))
-    arguments.repeats = arguments.repeats or (1 if arguments.quick else 5)
+    arguments.widths = sorted(
+        set(arguments.widths or ([256, 512] if arguments.quick else [512, 1024, 2048, 4096, 8192]))
+    )
+    arguments.repeats = arguments.repeats or (1 if arguments.quick else 3)
     if arguments.data_dir is not None and not arguments.data_dir.is_dir():
         parser.error("--data-dir: there is no such folder")
     arguments.data_dir = arguments.data_dir or ROOT.parent / "shared" / "data" / "cifar10"
@@ -444,7 +477,8 @@ def main() -> None:
     arguments = parse_arguments()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     x, y, data = load_problem(arguments.data_dir)
-    pairs = QUICK if arguments.quick else [(s, c) for c in COORDINATES for s in SAMPLERS]
+    everything = [(s, c) for c in COORDINATES for s in SAMPLERS]
+    pairs = {w: QUICK if arguments.quick else LARGE if w > 4096 else everything for w in arguments.widths}
     report: dict[str, Any] = {
         "benchmark": "steps",
         "machine": describe_machine(),
@@ -454,14 +488,14 @@ def main() -> None:
         "notes": NOTES,
         "repeats": arguments.repeats,
         "results": [],
-        "speed_up": [],
+        "ratios": [],
     }
-    rounds = (len(pairs) + 1) * (arguments.repeats + 1)
-    with double_precision(), Display(rounds * sum(map(work_of, arguments.widths))) as show:
+    work = sum((len(pairs[w]) + 2) * (arguments.repeats + 1) * work_of(w) for w in arguments.widths)
+    with double_precision(), Display(work) as show:
         report["recipe_log_density_disagreement"] = agreement(x, y, min(arguments.widths))
         for width in arguments.widths:
-            report["results"] += run_width(pairs, width, arguments.repeats, x, y, show)
-            report["speed_up"].append(speed_up(report["results"], width))
+            report["results"] += run_width(pairs[width], width, arguments.repeats, x, y, show)
+            report["ratios"] += ratios(report["results"], width)
             # After each width, so that an interrupted run leaves what it measured.
             arguments.out.write_text(json.dumps(report, indent=1) + "\n")
             jax.clear_caches()

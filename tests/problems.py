@@ -73,5 +73,5 @@ def naive_log_likelihood(target):
         "weights": weights,
         "reparametrised": lambda u: evidence(u.hidden),
         "marginal": evidence,
-        "function": lambda u: evidence_of(function_features(network, x, u)),
+        "function": lambda u: evidence_of(function_features(network, x, u.layers)),
     }[target.coordinates]

@@ -36,6 +36,8 @@ def posterior(
     *,
     noise: float = 0.1,
     coordinates: str | None = None,
+    space: str = "reduced",
+    carry: Any = None,
     dtype: Any = "float32",
 ) -> NetworkTarget:
     """The posterior of ``network`` given inputs ``x`` (n x m) and targets ``y`` (n x outputs, or n).
@@ -43,8 +45,12 @@ def posterior(
     The likelihood is y ~ N(f(x), noise^2 I). All coordinate systems describe the same posterior over
     functions: ``function`` (function values at the inputs; dense networks, their default), ``weights`` (all
     weights), ``reparametrised`` (readout whitened by its conditional posterior), ``marginal`` (readout
-    integrated out; the default for other networks). ``dtype`` is the precision of the
-    weights and features; log-likelihoods are computed in float64 from the n x n stage on, always.
+    integrated out; the default for other networks). ``space="full"`` (one hidden layer, function
+    coordinates) runs the paper's chain on all weights, exactly in law, at the reduced cost; by default only the
+    coordinates that matter are moved, better for samplers that suffer from dimension. ``carry`` are inputs whose
+    function values the chain carries, so that ``predict(key, u)`` moves smoothly with it; predictions at any
+    other inputs are exact conditional draws. ``dtype`` is the precision of weights and features; log-likelihoods
+    are computed in float64 from the n x n stage on, always.
     """
     if not isinstance(network, Network):
         raise WidebnnError(
@@ -61,6 +67,14 @@ def posterior(
     with double_precision(), jax.ensure_compile_time_eval():
         x, y = jnp.asarray(x, dtype), jnp.asarray(y, dtype)
     _check_network(network, x, coordinates)
+    full = check_choice("space", space, ("reduced", "full")) == "full"
+    if coordinates == "function":
+        carry = None if carry is None else _as_numbers("carry", carry)
+        if carry is not None and carry.shape[1:] != x.shape[1:]:
+            raise WidebnnError(f"carry must have {x.shape[1]} columns like x; got shape {carry.shape}.")
+        return function_target(network, x, y, noise, carry, full)  # type: ignore[arg-type]
+    if full or carry is not None:
+        raise WidebnnError(f"space='full' and carry belong to coordinates='function', not to {coordinates!r}.")
     return build(network, x, y, noise)
 
 

@@ -6,8 +6,9 @@ of W never reaches the data. A deeper layer given the one before has independent
 f = chol(K) A with A standard normal, K = G~ G~', G~ = [sw g / sqrt(d), sb 1]. The readout is integrated out.
 All A are N(0, I) a priori: the same posterior over functions in a fraction of the coordinates, exactly.
 
-What the likelihood ignores is drawn from its exact conditional whenever weights or new inputs are asked for,
-or, for ``space="full"``, is part of the chain (full_space.py).
+What the likelihood ignores is drawn from its exact conditional whenever weights or new inputs are asked for.
+Instead the chain can carry it: the function at inputs known in advance (``carry``), or everything the paper's
+chain on all weights has (``space="full"``, see full_space.py).
 """
 
 from __future__ import annotations
@@ -21,16 +22,40 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax.linalg import cholesky, triangular_solve
 
+from widebnn.errors import WidebnnError
 from widebnn.networks.dense import DenseNetwork, Layer
 from widebnn.networks.network import Weights
-from widebnn.posteriors.readout import condition, log_evidence
-from widebnn.posteriors.target import NetworkTarget
+from widebnn.posteriors import full_space
+from widebnn.posteriors.readout import condition, log_evidence, square_root
+from widebnn.posteriors.target import NetworkTarget, Prediction
 from widebnn.precision import double_precision, in_double_precision
 
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
     """a @ b, never in less than the precision of its operands."""
     return jnp.matmul(a, b, precision="highest")
+
+
+class FunctionPosition(NamedTuple):
+    """Coordinates, all N(0, I) a priori; only ``layers`` enters the likelihood."""
+
+    layers: tuple[jax.Array, ...]
+    """(A_1, ..., A_L)."""
+    carried: tuple[jax.Array, ...] = ()
+    """What the carried inputs add to each layer."""
+    readout: Any = ()
+    """The whitened readout, features x outputs (full space)."""
+    tracked: Any = ()
+    """Linear functionals of the remaining hidden weights (full space)."""
+    ignored: Any = ()
+    """The remaining hidden weights, lumped (full space)."""
+
+
+class Extension(NamedTuple):
+    """New inputs in terms of the training inputs: X~ = along V' + root Q', Q orthonormal, V'Q = 0."""
+
+    along: jax.Array
+    root: jax.Array
 
 
 class FunctionSpace(NamedTuple):
@@ -42,8 +67,10 @@ class FunctionSpace(NamedTuple):
     """V: an orthonormal basis of the row space of X~ in R^(m+1)."""
     psi: Callable[[Any], jax.Array]
     """Coordinates -> Psi at the training inputs."""
-    at_new_inputs: Callable[[Any, Any, Any], jax.Array]
-    """(coordinates, inputs, standard normals per layer) -> Psi at the inputs, from its exact conditional."""
+    extend: Callable[[Any], Extension]
+    """New inputs -> their extension, also while traced."""
+    at_new_inputs: Callable[[Any, Extension, Any], jax.Array]
+    """(coordinates, extension, standard normals per layer) -> Psi at the inputs, from its exact conditional."""
     hidden_weights: Callable[[jax.Array, Any], tuple[Layer, ...]]
     """(key, coordinates) -> hidden weights, from their exact conditional."""
     from_hidden: Callable[[Any], tuple[jax.Array, ...]]
@@ -59,7 +86,7 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
     repeated = len(distinct) < len(rows)
     rows = distinct if repeated else rows
     with double_precision(), jax.ensure_compile_time_eval():
-        f_factor, v = _row_space(np.asarray(network.hidden_inputs(jnp.asarray(rows))))
+        f_factor, v = row_space(np.asarray(network.hidden_inputs(jnp.asarray(rows))))
         factor, basis = jnp.asarray(f_factor, dtype), jnp.asarray(v, dtype)
     shapes = [(factor.shape[1], network.widths[0])]
     shapes += [(min(len(rows), before + 1), width) for before, width in itertools.pairwise(network.widths)]
@@ -78,16 +105,21 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
         values = network.readout_inputs(network.activate(forward(layers)[-1]))
         return values[inverse.reshape(-1)] if repeated else values
 
-    def at_new_inputs(layers, x_new, normals):
-        f = forward(layers)
+    def extend(x_new):
         new = network.hidden_inputs(jnp.asarray(x_new, jnp.float64))
-        f_new = _extend(new, jnp.asarray(v), layers[0], normals[0])
+        along, root = _conditional_root(new, jnp.asarray(v))
+        return Extension(along.astype(dtype), root.astype(dtype))
+
+    def at_new_inputs(layers, extension, normals):
+        f = forward(layers)
+        f_new = product(extension.along, layers[0]) + product(extension.root, normals[0])
         for before, a, z in zip(f, layers[1:], normals[1:], strict=False):
             train, new = next_inputs(before), next_inputs(f_new)
             if _is_its_own_root(train):
                 f_new = product(new, a)
             else:
-                f_new = _extend(new.astype(jnp.float64), _orthonormal_rows(train)[0].T, a, z)
+                along, root = _conditional_root(new.astype(jnp.float64), _orthonormal_rows(train).T)
+                f_new = product(along.astype(dtype), a) + product(root.astype(dtype), z)
         return network.readout_inputs(network.activate(f_new))
 
     def hidden_weights(key, layers):
@@ -100,7 +132,7 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
                 w = a
             else:
                 # W = V A + (I - V V') Z with V the row space of what the layer sees.
-                rows = basis if i == 0 else _orthonormal_rows(next_inputs(f[i]))[0].T.astype(dtype)
+                rows = basis if i == 0 else _orthonormal_rows(next_inputs(f[i])).T.astype(dtype)
                 w = z + product(rows, a - product(rows.T, z))
             weights.append(Layer(w[:-1], w[-1]))
         return tuple(weights)
@@ -112,13 +144,13 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
         for w in stacked[1:]:
             inputs = next_inputs(f)
             f = product(inputs, w)
-            layers.append(w if _is_its_own_root(inputs) else product(_orthonormal_rows(inputs)[0].astype(dtype), w))
+            layers.append(w if _is_its_own_root(inputs) else product(_orthonormal_rows(inputs).astype(dtype), w))
         return tuple(layers)
 
-    return FunctionSpace(tuple(shapes), v, psi, at_new_inputs, hidden_weights, from_hidden)
+    return FunctionSpace(tuple(shapes), v, psi, extend, at_new_inputs, hidden_weights, from_hidden)
 
 
-def _row_space(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def row_space(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(F, V) with inputs = F V': singular directions above rounding; dependent inputs reduce the rank."""
     u, s, vt = np.linalg.svd(inputs, full_matrices=False)
     rank = max(1, int(np.sum(s > s[0] * max(inputs.shape) * np.finfo(np.float64).eps)))
@@ -140,30 +172,33 @@ def _layer_root(inputs: jax.Array) -> jax.Array:
     return cholesky(product(inputs, inputs.T).astype(jnp.float64), symmetrize_input=False).astype(inputs.dtype)
 
 
-def _orthonormal_rows(inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(Q, L) with G~ = L Q, Q Q' = I and L the Cholesky factor of the kernel: A = Q W."""
+def _orthonormal_rows(inputs: jax.Array) -> jax.Array:
+    """Q with G~ = L Q, Q Q' = I and L the Cholesky factor of the kernel: A = Q W."""
     wide = inputs.astype(jnp.float64)
     factor = cholesky(wide @ wide.T, symmetrize_input=False)
-    return triangular_solve(factor, wide, left_side=True, lower=True), factor
+    return triangular_solve(factor, wide, left_side=True, lower=True)
 
 
-def _extend(new: jax.Array, basis: jax.Array, a: jax.Array, z: jax.Array) -> jax.Array:
-    """Pre-activations at new rows of layer inputs, given A = V' W and standard normals z (new rows x units).
+def _conditional_root(new: jax.Array, basis: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Pre-activations at new rows of layer inputs are along A + root z, z standard normal.
 
-    W = V A + (I - V V') Z, so a new row n gives (n V) A + n (I - V V') Z: a known part and a Gaussian with
-    covariance across across', across = new - (new V) V'.
+    W = V A + (I - V V') Z, so new rows N give (N V) A + N (I - V V') Z: a known part and a Gaussian with
+    covariance across across', across = N - (N V) V'. The symmetric root depends smoothly on it.
     """
     along = new @ basis
     across = new - along @ basis.T
     lam, vectors = jnp.linalg.eigh(across @ across.T)
-    root = (vectors * jnp.sqrt(jnp.maximum(lam, 0.0))) @ vectors.T
-    return product(along.astype(a.dtype), a) + product(root.astype(a.dtype), z)
+    return along, (vectors * jnp.sqrt(jnp.maximum(lam, 0.0))) @ vectors.T
 
 
-def function_target(network: DenseNetwork, x: jax.Array, y: jax.Array, noise: float) -> NetworkTarget:
-    """The posterior of a dense network over function values at the training inputs; u = (A_1, ..., A_L)."""
+def function_target(
+    network: DenseNetwork, x: jax.Array, y: jax.Array, noise: float, carry: Any = None, full: bool = False
+) -> NetworkTarget:
+    """The posterior of a dense network over function values at the training inputs, and what else is carried."""
     space = function_space(network, x)
-    dtype = x.dtype
+    dtype, widths, outputs = x.dtype, network.widths, y.shape[1]
+    carried = None if carry is None else carry_inputs(network, space, carry, dtype)
+    remainder = full_space.remainder(network, space.basis, carried, outputs, dtype) if full else None
 
     def normals(key, shapes):
         keys = jax.random.split(key, len(shapes))
@@ -171,28 +206,53 @@ def function_target(network: DenseNetwork, x: jax.Array, y: jax.Array, noise: fl
 
     @in_double_precision
     def log_likelihood(u):
-        return log_evidence(space.psi(u), y, noise)
+        return log_evidence(space.psi(u.layers), y, noise)
 
     def sample_reference(key):
         with double_precision():
-            return normals(key, space.shapes)
+            layers_key, carried_key, readout_key, rest_key = jax.random.split(key, 4)
+            u = FunctionPosition(normals(layers_key, space.shapes))
+            if carried is not None:
+                u = u._replace(carried=normals(carried_key, carried.shapes))
+            if remainder is not None:
+                (readout,) = normals(readout_key, [(network.feature_dim, outputs)])
+                tracked, ignored = remainder.sample(rest_key)
+                u = u._replace(readout=readout, tracked=tracked, ignored=ignored)
+            return u
+
+    def own_readout(u, psi):
+        """The readout weights of the chain in full space."""
+        mean = condition(psi, y, noise).gain(y.astype(jnp.float64))
+        return (mean + square_root(psi, noise).multiply(u.readout.astype(jnp.float64))).astype(dtype)
 
     def to_weights(key, u):
         with double_precision():
             hidden_key, readout_key = jax.random.split(key)
-            readout = condition(space.psi(u), y, noise).draw(readout_key).astype(dtype)
-            return Weights(space.hidden_weights(hidden_key, u), readout)
+            psi = space.psi(u.layers)
+            readout = own_readout(u, psi) if full else condition(psi, y, noise).draw(readout_key).astype(dtype)
+            return Weights(space.hidden_weights(hidden_key, u.layers), readout)
 
     def from_weights(weights):
+        if full or carry is not None:
+            raise WidebnnError("weights do not determine what is carried; use space='reduced' without carry.")
         with double_precision():
-            return space.from_hidden(weights.hidden)
+            return FunctionPosition(space.from_hidden(weights.hidden))
 
-    def predict(key, u, x_new):
+    def predict(key, u, x_new=None):
+        if x_new is None and carried is None:
+            raise WidebnnError("predict needs inputs: pass x, or carry them with posterior(..., carry=x_test).")
         with double_precision():
             hidden_key, readout_key = jax.random.split(key)
-            free = normals(hidden_key, [(len(x_new), width) for width in network.widths])
-            psi_new = space.at_new_inputs(u, x_new, free)
-            return condition(space.psi(u), y, noise).predict(readout_key, psi_new)
+            if x_new is None:
+                extension, free = carried.extension, u.carried
+            else:
+                extension = space.extend(x_new)
+                free = normals(hidden_key, [(len(x_new), width) for width in widths])
+            psi, psi_new = space.psi(u.layers), space.at_new_inputs(u.layers, extension, free)
+            if full:
+                f = product(psi_new, own_readout(u, psi))
+                return Prediction(f, f, jnp.zeros(f.shape[0], dtype))
+            return condition(psi, y, noise).predict(readout_key, psi_new)
 
     return NetworkTarget(
         log_likelihood=log_likelihood,
@@ -205,4 +265,28 @@ def function_target(network: DenseNetwork, x: jax.Array, y: jax.Array, noise: fl
         to_weights=to_weights,
         from_weights=from_weights,
         predict=predict,
+        carry=carry,
+        projections=None if remainder is None else remainder.project,
     )
+
+
+class CarriedInputs(NamedTuple):
+    """Inputs whose function values the chain carries along."""
+
+    extension: Extension
+    shapes: tuple[tuple[int, int], ...]
+    basis: np.ndarray
+    """Q: the directions of R^(m+1) that they add to the training inputs."""
+
+
+def carry_inputs(network: DenseNetwork, space: FunctionSpace, x_carry: Any, dtype: Any) -> CarriedInputs:
+    """Prepare inputs known in advance; ones that depend linearly on others add no coordinates to the first layer."""
+    with double_precision(), jax.ensure_compile_time_eval():
+        new = np.asarray(network.hidden_inputs(jnp.asarray(x_carry, jnp.float64)))
+        along = new @ space.basis
+        across = new - along @ space.basis.T
+        scale = np.linalg.norm(new)
+        root, basis = row_space(across) if np.linalg.norm(across) > 1e-10 * scale else (across[:, :0], across.T[:, :0])
+        extension = Extension(jnp.asarray(along, dtype), jnp.asarray(root, dtype))
+    rows = [root.shape[1]] + [len(new)] * (len(network.widths) - 1)
+    return CarriedInputs(extension, tuple(zip(rows, network.widths, strict=True)), basis)

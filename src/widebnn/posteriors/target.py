@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from widebnn.lumped import is_lumped
 from widebnn.networks.network import Network, Weights
 
 
@@ -50,11 +51,16 @@ class NetworkTarget(Target):
     """(key, u) -> all network weights; draws exactly whatever u leaves open."""
     from_weights: Callable[[Weights], Any]
     """The inverse: the coordinates of given network weights."""
-    predict: Callable[[jax.Array, Any, Any], Prediction]
+    predict: Callable[..., Prediction]
     """(key, u, x) -> the function at inputs x; draws exactly whatever u leaves open."""
+    carry: Any = None
+    """Inputs whose function values the chain carries: ``predict(key, u)`` is the function there."""
+    projections: Callable[[Any], jax.Array] | None = None
+    """u -> projections of all network weights on fixed random directions, where the chain follows them."""
 
     @property
     def dimension(self) -> int:
         """Number of coordinates of u."""
         shapes = jax.eval_shape(self.sample_reference, jax.random.key(0))
-        return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+        leaves = jax.tree.leaves(shapes, is_leaf=is_lumped)
+        return sum(leaf.dimension if is_lumped(leaf) else leaf.size for leaf in leaves)

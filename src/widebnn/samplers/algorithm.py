@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from widebnn.errors import check_real
-from widebnn.samplers.lumped import reframe
+from widebnn.lumped import reframe
 from widebnn.samplers.tree import normal_like
 
 LogLikelihood = Callable[[Any], jax.Array]

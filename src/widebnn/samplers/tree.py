@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from widebnn.lumped import is_lumped, noise_draw
 from widebnn.precision import widest_float
-from widebnn.samplers.lumped import is_lumped, noise_draw
 from widebnn.samplers.noise import standard_normal
 
 

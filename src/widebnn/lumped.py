@@ -18,6 +18,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from widebnn.precision import widest_float
+
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["dimension"])
 @dataclass(frozen=True)
@@ -37,8 +39,12 @@ def _chi(key: jax.Array, degrees: int, dtype: Any) -> jax.Array:
     return jnp.sqrt(2 * jax.random.gamma(key, jnp.asarray(degrees / 2, dtype), dtype=dtype))
 
 
-def reference_draw(key: jax.Array, dimension: int, dtype: Any) -> Lumped:
-    """A position N(0, I): its length on the first axis."""
+def reference_draw(key: jax.Array, dimension: int) -> Lumped:
+    """A position N(0, I): its length on the first axis, in the widest float there is.
+
+    The norms are large and their differences small, so they are kept in float64 even for float32 weights.
+    """
+    dtype = widest_float()
     length = _chi(key, dimension, dtype)
     return Lumped(jnp.zeros(3, dtype).at[0].set(length), dimension)
 

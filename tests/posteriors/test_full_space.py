@@ -1,0 +1,303 @@
+"""Function space against the chain on all weights: fed the same noise, both do the same."""
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import widebnn
+from problems import small_data
+from widebnn.lumped import Lumped, noise_draw, reference_draw, reframe
+from widebnn.networks import Layer, Weights
+from widebnn.posteriors.full_space import TRACKED
+from widebnn.posteriors.function_space import FunctionPosition, function_space
+
+STEPS = 200
+N, M, WIDTH, OUTPUTS = 4, 40, 6, 2
+
+
+def targets():
+    x, y = small_data(n=N, m=M, outputs=OUTPUTS)
+    network = widebnn.dense(M, [WIDTH])
+    options = {"noise": 0.3, "dtype": "float64"}
+    full = widebnn.posterior(network, x, y, coordinates="reparametrised", **options)
+    return full, widebnn.posterior(network, x, y, **options), widebnn.posterior(network, x, y, space="full", **options)
+
+
+def stacked(hidden):
+    return jnp.concatenate([hidden[0].w, hidden[0].b[None]])
+
+
+class Split:
+    """All weights of the full chain in the coordinates of the lumped one."""
+
+    def __init__(self, target):
+        basis = function_space(target.network, target.x).basis
+        everything, _ = np.linalg.qr(np.hstack([basis, np.random.default_rng(0).normal(size=(M + 1, M + 1))]))
+        self.basis, self.rest = jnp.asarray(basis), jnp.asarray(everything[:, basis.shape[1] : M + 1])
+
+    def parts(self, weights):
+        """A, the tracked numbers (any orthonormal functionals will do here), and the ignored vector."""
+        w = stacked(weights.hidden)
+        outside = (self.rest.T @ w).ravel()
+        return self.basis.T @ w, outside[:TRACKED], outside[TRACKED:]
+
+    def position(self, weights):
+        a, tracked, ignored = self.parts(weights)
+        length = jnp.linalg.norm(ignored)
+        return FunctionPosition((a,), (), weights.readout, tracked, Lumped(jnp.array([length, 0.0, 0.0]), ignored.size))
+
+    def in_frame(self, vector, frame):
+        """Coordinates of a vector of ignored coordinates: along the frame, and the length of the rest."""
+        coordinates = [vector @ axis for axis in frame]
+        left = vector - sum(c * axis for c, axis in zip(coordinates, frame, strict=True))
+        return Lumped(jnp.array([*coordinates, *([0.0] * (2 - len(frame))), jnp.linalg.norm(left)]), vector.size)
+
+
+def frame_of(*vectors):
+    """Orthonormal axes for the position and the momentum of the ignored block, in this order."""
+    axes = []
+    for vector in vectors:
+        left = vector - sum(((vector @ axis) * axis for axis in axes), start=jnp.zeros_like(vector))
+        axes.append(left / jnp.linalg.norm(left))
+    return axes
+
+
+@pytest.mark.parametrize(("name", "step_size"), [("pcn", 0.4), ("pcnl", 0.5), ("hilbert_hmc", 0.4)])
+def test_the_reduced_chain_is_the_projected_full_chain(name, step_size):
+    """pCN, pCNL and Hilbert-space HMC: what the likelihood ignores does not even enter the acceptance."""
+    full, reduced, _ = targets()
+    basis = Split(full).basis
+    build = widebnn.samplers.SAMPLERS[name]
+    a, b = (build(t.log_likelihood, step_size) for t in (full, reduced))
+    run_a, run_b = jax.jit(a.propose), jax.jit(b.propose)
+    state_a = a.init(full.sample_reference(jax.random.key(0)))
+    state_b = b.init(FunctionPosition((basis.T @ stacked(state_a.position.hidden),)))
+    accepted = 0
+    for t in range(STEPS):
+        noise_key, accept_key = jax.random.split(jax.random.key(t + 1))
+        noise = full.sample_reference(noise_key)
+        one, two = run_a(state_a, noise), run_b(state_b, FunctionPosition((basis.T @ stacked(noise.hidden),)))
+        np.testing.assert_allclose(one.log_ratio, two.log_ratio, atol=1e-8)
+        (state_a, info_a), (state_b, info_b) = (widebnn.samplers.metropolis(accept_key, p) for p in (one, two))
+        assert info_a.is_accepted == info_b.is_accepted
+        accepted += bool(info_a.is_accepted)
+        np.testing.assert_allclose(state_a.log_likelihood, state_b.log_likelihood, atol=1e-8)
+    psi = full.network.features(state_a.position.hidden, full.x)
+    np.testing.assert_allclose(function_space(full.network, full.x).psi(state_b.position.layers), psi, atol=1e-9)
+    assert 20 < accepted < STEPS
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("rwmh", {"step_size": 0.12}),
+        ("mala", {"step_size": 0.5}),
+        ("underdamped", {"step_size": 0.5, "friction": 0.7}),
+        ("hmc", {"step_size": 0.4, "num_steps": 3}),
+    ],
+)
+def test_the_lumped_chain_makes_the_decisions_of_the_full_chain(name, options):
+    """Random walk, MALA, underdamped, HMC: the ignored block in three numbers gives the same ratios."""
+    full, _, lumped = targets()
+    split = Split(full)
+    build = widebnn.samplers.SAMPLERS[name]
+    a, b = (build(t.log_likelihood, **options) for t in (full, lumped))
+    run_a, run_b = jax.jit(a.propose), jax.jit(b.propose)
+    state_a = a.init(full.sample_reference(jax.random.key(0)))
+    state_b = b.init(split.position(state_a.position))
+    if name == "underdamped":
+        momentum = full.sample_reference(jax.random.key(1000))
+        state_a = state_a._replace(momentum=momentum)
+    accepted = 0
+    for t in range(STEPS):
+        noise_key, accept_key = jax.random.split(jax.random.key(t + 1))
+        noise = full.sample_reference(noise_key)
+        vectors = [split.parts(state_a.position)[2]]
+        if name == "underdamped":
+            vectors.append(split.parts(state_a.momentum)[2])
+            p_a, p_tracked, p_ignored = split.parts(state_a.momentum)
+            own_frame = split.in_frame(p_ignored, frame_of(*vectors))
+            state_b = state_b._replace(
+                momentum=FunctionPosition((p_a,), (), state_a.momentum.readout, p_tracked, own_frame)
+            )
+        w_a, w_tracked, w_ignored = split.parts(noise)
+        w = FunctionPosition((w_a,), (), noise.readout, w_tracked, split.in_frame(w_ignored, frame_of(*vectors)))
+        one, two = run_a(state_a, noise), run_b(state_b, w)
+        np.testing.assert_allclose(one.log_ratio, two.log_ratio, atol=1e-7)
+        (state_a, info_a), (state_b, info_b) = (widebnn.samplers.metropolis(accept_key, p) for p in (one, two))
+        assert info_a.is_accepted == info_b.is_accepted
+        accepted += bool(info_a.is_accepted)
+        position, momentum = reframe(state_b.position, getattr(state_b, "momentum", None))
+        state_b = state_b._replace(position=position, **({"momentum": momentum} if momentum is not None else {}))
+        length = jnp.linalg.norm(split.parts(state_a.position)[2])
+        np.testing.assert_allclose(position.ignored.values, [length, 0, 0], atol=1e-9)
+        if momentum is not None:
+            # What the chain itself would carry on, without looking at the full chain.
+            expected = split.in_frame(
+                split.parts(state_a.momentum)[2],
+                frame_of(split.parts(state_a.position)[2], split.parts(state_a.momentum)[2]),
+            )
+            np.testing.assert_allclose(momentum.ignored.values, expected.values, atol=1e-7)
+    assert 20 < accepted < STEPS
+
+
+def test_lumped_noise_has_the_norms_of_standard_normals():
+    """<u, w> / |u| is N(0, 1) and |w|^2 is chi-squared with as many degrees as coordinates."""
+    dimension = 50
+    u = reference_draw(jax.random.key(0), dimension)
+    w = jax.vmap(lambda key: noise_draw(key, u).values)(jax.random.split(jax.random.key(1), 40_000))
+    squares = jnp.sum(w**2, axis=1)
+    root = np.sqrt(len(squares))
+    assert abs(w[:, 0].mean()) * root < 4.5
+    assert abs((squares.mean() - dimension) / np.sqrt(2 * dimension)) * root < 4.5
+    np.testing.assert_allclose(squares.var(), 2 * dimension, rtol=0.06)
+    lengths = jax.vmap(lambda key: reference_draw(key, dimension).values[0])(
+        jax.random.split(jax.random.key(2), 40_000)
+    )
+    assert abs((jnp.mean(lengths**2) - dimension) / np.sqrt(2 * dimension)) * root < 4.5
+
+
+def test_full_space_is_named_and_counted():
+    full, reduced, lumped = targets()
+    assert lumped.dimension == full.dimension == (M + 1) * WIDTH + (WIDTH + 1) * OUTPUTS
+    assert reduced.dimension == N * WIDTH
+
+
+def test_tracked_projections_are_those_of_all_weights():
+    """Unit length: N(0, 1) under the reference, and the weights they came from give the same numbers."""
+    _, _, lumped = targets()
+    draws = jax.vmap(lambda key: lumped.projections(lumped.sample_reference(key)))(
+        jax.random.split(jax.random.key(0), 20_000)
+    )
+    z = (jnp.mean(draws**2, axis=0) - 1) * np.sqrt(len(draws) / 2)
+    assert np.abs(z).max() < 5
+    correlation = np.corrcoef(np.asarray(draws).T) - np.eye(TRACKED)
+    assert np.abs(correlation).max() < 0.5, "distinct directions"
+
+
+@pytest.mark.parametrize(
+    ("widths", "m", "options", "message"),
+    [
+        ((3, 3), M, {}, "exact for one hidden layer"),
+        ((3,), 3, {}, "nothing to gain"),
+        ((3,), M, {"coordinates": "marginal"}, "belong to coordinates='function'"),
+    ],
+)
+def test_where_full_space_makes_no_sense(widths, m, options, message):
+    x, y = small_data(n=N, m=m)
+    with pytest.raises(widebnn.WidebnnError, match=message):
+        widebnn.posterior(widebnn.dense(m, widths), x, y, space="full", **options)
+
+
+@pytest.mark.parametrize(("n", "widths"), [(4, (6,)), (4, (6, 5)), (4, (7, 6, 5)), (6, (3, 8)), (9, (4, 4))])
+def test_coordinates_weights_and_back(n, widths):
+    """to_weights is exact: same features, same likelihood; and its inverse returns the coordinates."""
+    x, y = small_data(n=n)
+    x[-1] = x[0]  # a duplicate input
+    network = widebnn.dense(3, widths)
+    function, marginal = (
+        widebnn.posterior(network, x, y, dtype="float64", coordinates=c) for c in ("function", "marginal")
+    )
+    u = function.sample_reference(jax.random.key(0))
+    weights = function.to_weights(jax.random.key(1), u)
+    np.testing.assert_allclose(function.log_likelihood(u), marginal.log_likelihood(weights.hidden), rtol=1e-9)
+    for a, b in zip(u.layers, function.from_weights(weights).layers, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-8)
+
+
+@pytest.mark.parametrize("widths", [(5,), (5, 4), (4, 5, 3)])
+def test_weights_drawn_back_are_standard_normal(widths):
+    """Coordinates from N(0, I) must give weights N(0, I): nothing is lost and nothing counted twice."""
+    x, y = small_data(n=3)
+    target = widebnn.posterior(widebnn.dense(3, widths), x, y, dtype="float64")
+
+    def draw(key):
+        u_key, w_key = jax.random.split(key)
+        hidden = target.to_weights(w_key, target.sample_reference(u_key)).hidden
+        return jax.flatten_util.ravel_pytree(hidden)[0]
+
+    draws = np.asarray(jax.jit(lambda keys: jax.lax.map(draw, keys))(jax.random.split(jax.random.key(0), 20_000)))
+    n, dimension = draws.shape
+    assert np.abs(draws.mean(0) * np.sqrt(n)).max() < 5
+    z = (draws.T @ draws / n - np.eye(dimension)) * np.sqrt(n) / np.sqrt(1 + np.eye(dimension))
+    assert np.abs(z).max() < 5
+
+
+@pytest.mark.parametrize("widths", [(5,), (6, 5), (3, 6)])
+def test_predictions_have_the_law_of_weights_drawn_back(widths):
+    """Two exact routes to new inputs: conditional draws layer by layer, and drawing all weights."""
+    x, y = small_data(n=3)
+    target = widebnn.posterior(widebnn.dense(3, widths), x, y, dtype="float64", noise=0.3)
+    u = target.sample_reference(jax.random.key(5))
+    x_new = np.vstack([x[0], np.random.default_rng(3).normal(size=(2, 3))])
+
+    def both(key):
+        one, two = jax.random.split(key)
+        weights = target.to_weights(one, u)
+        f = target.network.features(weights.hidden, jnp.asarray(x_new)) @ weights.readout
+        return target.predict(two, u, x_new).f, f
+
+    values = jax.jit(lambda keys: jax.lax.map(both, keys))(jax.random.split(jax.random.key(0), 20_000))
+    a, b = (np.asarray(v).reshape(20_000, -1) for v in values)
+    a, b = (
+        np.hstack([v, v[:, :, None].repeat(v.shape[1], 2).reshape(len(v), -1) * np.tile(v, v.shape[1])]) for v in (a, b)
+    )
+    z = (a.mean(0) - b.mean(0)) / np.sqrt((a.var(0) + b.var(0)) / len(a))
+    assert np.abs(z).max() < 5
+
+
+def test_hidden_layers_of_the_result_are_layers():
+    _, reduced, lumped = targets()
+    for target in (reduced, lumped):
+        weights = target.to_weights(jax.random.key(0), target.sample_reference(jax.random.key(1)))
+        assert isinstance(weights, Weights) and isinstance(weights.hidden[0], Layer)
+        assert weights.hidden[0].w.shape == (M, WIDTH)
+
+
+@pytest.mark.parametrize("space", ["reduced", "full"])
+def test_carried_inputs_have_the_law_of_new_inputs(space):
+    """Averaged over the coordinates that are carried, predict(key, u) is predict(key, u, x)."""
+    x, y = small_data(n=N, m=M)
+    x_new = np.vstack([x[1], np.random.default_rng(3).normal(size=(2, M))])
+    target = widebnn.posterior(widebnn.dense(M, [WIDTH]), x, y, noise=0.3, dtype="float64", carry=x_new, space=space)
+    layers = target.sample_reference(jax.random.key(9)).layers
+
+    def both(key):
+        u_key, one, two = jax.random.split(key, 3)
+        u = target.sample_reference(u_key)._replace(layers=layers)
+        return target.predict(one, u).f, target.predict(two, u, x_new).f
+
+    values = jax.jit(lambda keys: jax.lax.map(both, keys))(jax.random.split(jax.random.key(0), 20_000))
+    a, b = (np.asarray(v).reshape(20_000, -1) for v in values)
+    a, b = (np.hstack([v, (v[:, :, None] * v[:, None, :]).reshape(len(v), -1)]) for v in (a, b))
+    z = (a.mean(0) - b.mean(0)) / np.sqrt((a.var(0) + b.var(0)) / len(a))
+    assert np.abs(z).max() < 5
+
+
+@pytest.mark.parametrize("widths", [(6,), (7, 6), (3, 6)])
+def test_carried_function_moves_with_the_chain(widths):
+    """The same position gives the same hidden function at carried inputs, and duplicates of training inputs agree."""
+    x, y = small_data(n=N)
+    target = widebnn.posterior(widebnn.dense(3, widths), x, y, noise=0.3, dtype="float64", carry=np.vstack([x[:2], -x]))
+    u = target.sample_reference(jax.random.key(0))
+    mean = target.predict(jax.random.key(1), u).mean
+    np.testing.assert_allclose(target.predict(jax.random.key(2), u).mean, mean, atol=1e-10)
+    np.testing.assert_allclose(target.predict(jax.random.key(3), u, x[:2]).mean, mean[:2], atol=1e-7)
+    with pytest.raises(widebnn.WidebnnError, match="pass x, or carry them"):
+        widebnn.posterior(widebnn.dense(3, widths), x, y).predict(jax.random.key(0), u)
+
+
+def test_projections_in_full_space_do_not_depend_on_what_is_carried():
+    """Carrying inputs moves coordinates from 'tracked' to 'carried': the law of the projections stays."""
+    x, y = small_data(n=N, m=M)
+    x_new = np.random.default_rng(3).normal(size=(3, M))
+    covariances = []
+    for carry in (None, x_new):
+        target = widebnn.posterior(widebnn.dense(M, [WIDTH]), x, y, dtype="float64", carry=carry, space="full")
+        flat, unravel = jax.flatten_util.ravel_pytree(target.sample_reference(jax.random.key(0)))
+        matrix = jax.jacfwd(lambda v, t=target, un=unravel: t.projections(un(v)))(jnp.zeros_like(flat))
+        covariances.append(matrix @ matrix.T)
+    np.testing.assert_allclose(covariances[0], covariances[1], atol=1e-10)
+    np.testing.assert_allclose(np.diag(covariances[0]), 1.0, atol=1e-10)

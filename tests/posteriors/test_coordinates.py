@@ -31,7 +31,9 @@ def test_log_likelihood_against_scipy(coordinates, activation, widths):
     else:
         k = psi @ psi.T + NOISE**2 * np.eye(len(psi))
         expected = scipy.stats.multivariate_normal(np.zeros(len(k)), k).logpdf(y.T).sum()
-    np.testing.assert_allclose(target.log_likelihood(u), expected, rtol=1e-11)
+    # In function space the weights come back through a factor that dead ReLU units make ill-conditioned.
+    rtol = 1e-8 if coordinates == "function" else 1e-11
+    np.testing.assert_allclose(target.log_likelihood(u), expected, rtol=rtol)
 
 
 @pytest.mark.parametrize("coordinates", COORDINATES)

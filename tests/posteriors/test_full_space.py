@@ -301,3 +301,25 @@ def test_projections_in_full_space_do_not_depend_on_what_is_carried():
         covariances.append(matrix @ matrix.T)
     np.testing.assert_allclose(covariances[0], covariances[1], atol=1e-10)
     np.testing.assert_allclose(np.diag(covariances[0]), 1.0, atol=1e-10)
+
+
+def test_dead_units_do_not_stop_a_narrow_relu_network():
+    """Units dead at all inputs make a deeper kernel singular: another root is used, and all stays exact."""
+    x, y = small_data(n=4)
+    target = widebnn.posterior(widebnn.dense(3, (5, 4), "relu"), x, y, dtype="float64", noise=0.3)
+    marginal = widebnn.posterior(
+        widebnn.dense(3, (5, 4), "relu"), x, y, dtype="float64", noise=0.3, coordinates="marginal"
+    )
+    u = target.sample_reference(jax.random.key(0))
+    basis = function_space(target.network, target.x).basis
+    # One unit works, the others are dead everywhere: rank two for four inputs.
+    w = np.zeros((4, 5))
+    w[-1] = -50.0
+    w[:, 0] = [1.0, 0.5, -0.3, 20.0]
+    u = u._replace(layers=(jnp.asarray(basis.T @ w), u.layers[1]))
+    value, gradient = jax.value_and_grad(target.log_likelihood)(u)
+    assert np.isfinite(value)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+    weights = target.to_weights(jax.random.key(1), u)
+    np.testing.assert_allclose(value, marginal.log_likelihood(weights.hidden), rtol=1e-6)
+    assert np.isfinite(target.predict(jax.random.key(2), u, x + 0.1).f).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -72,10 +74,15 @@ def posterior(
         carry = None if carry is None else _as_numbers("carry", carry)
         if carry is not None and carry.shape[1:] != x.shape[1:]:
             raise WidebnnError(f"carry must have {x.shape[1]} columns like x; got shape {carry.shape}.")
-        return function_target(network, x, y, noise, carry, full)  # type: ignore[arg-type]
-    if full or carry is not None:
+        build = functools.partial(build, carry=carry, full=full)
+    elif full or carry is not None:
         raise WidebnnError(f"space='full' and carry belong to coordinates='function', not to {coordinates!r}.")
-    return build(network, x, y, noise)
+
+    def in_double() -> NetworkTarget:
+        with double_precision():
+            return build(network, x.astype(jnp.float64), y.astype(jnp.float64), noise)
+
+    return dataclasses.replace(build(network, x, y, noise), in_double=in_double)
 
 
 def _check_arrays(x: Any, y: Any) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax.linalg import cholesky, triangular_solve
+from jax.lax.linalg import cholesky
 
 from widebnn.errors import WidebnnError
 from widebnn.networks.dense import DenseNetwork, Layer
@@ -107,7 +107,7 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
 
     def extend(x_new):
         new = network.hidden_inputs(jnp.asarray(x_new, jnp.float64))
-        along, root = _conditional_root(new, jnp.asarray(v))
+        along, root = _conditional_root(new, jnp.asarray(v), jnp.asarray(v.T))
         return Extension(along.astype(dtype), root.astype(dtype))
 
     def at_new_inputs(layers, extension, normals):
@@ -118,7 +118,7 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
             if _is_its_own_root(train):
                 f_new = product(new, a)
             else:
-                along, root = _conditional_root(new.astype(jnp.float64), _orthonormal_rows(train).T)
+                along, root = _conditional_root(new.astype(jnp.float64), *_range(train))
                 f_new = product(along.astype(dtype), a) + product(root.astype(dtype), z)
         return network.readout_inputs(network.activate(f_new))
 
@@ -131,9 +131,9 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
             if i > 0 and _is_its_own_root(next_inputs(f[i])):
                 w = a
             else:
-                # W = V A + (I - V V') Z with V the row space of what the layer sees.
-                rows = basis if i == 0 else _orthonormal_rows(next_inputs(f[i])).T.astype(dtype)
-                w = z + product(rows, a - product(rows.T, z))
+                # W = M A + (I - Q'Q) Z, with Q the row space of what the layer sees.
+                m, q = (basis, basis.T) if i == 0 else (part.astype(dtype) for part in _range(next_inputs(f[i])))
+                w = product(m, a) + z - product(q.T, product(q, z))
             weights.append(Layer(w[:-1], w[-1]))
         return tuple(weights)
 
@@ -144,7 +144,7 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
         for w in stacked[1:]:
             inputs = next_inputs(f)
             f = product(inputs, w)
-            layers.append(w if _is_its_own_root(inputs) else product(_orthonormal_rows(inputs).astype(dtype), w))
+            layers.append(w if _is_its_own_root(inputs) else jnp.linalg.lstsq(_layer_root(inputs), f)[0])
         return tuple(layers)
 
     return FunctionSpace(tuple(shapes), v, psi, extend, at_new_inputs, hidden_weights, from_hidden)
@@ -163,32 +163,49 @@ def _is_its_own_root(inputs: jax.Array) -> bool:
 
 
 def _layer_root(inputs: jax.Array) -> jax.Array:
-    """R with R R' = G~ G~' and as few columns as possible: G~ itself, or the Cholesky factor of the kernel.
+    """R with R R' = G~ G~' and as few columns as possible: G~ itself, or a root of the kernel.
 
-    The Gram matrix is formed in the dtype of the features and factored in float64.
+    The Gram matrix is formed in the dtype of the features and factored in float64. Any root that is a function of
+    the layers before is exact: the Cholesky factor, or the symmetric root where the kernel is singular (units of
+    a narrow ReLU layer can be dead at several inputs at once). The gradient ignores the latter; samplers are exact
+    for any force.
     """
     if _is_its_own_root(inputs):
         return inputs
-    return cholesky(product(inputs, inputs.T).astype(jnp.float64), symmetrize_input=False).astype(inputs.dtype)
+    kernel = product(inputs, inputs.T).astype(jnp.float64)
+    regular = jnp.all(jnp.isfinite(cholesky(jax.lax.stop_gradient(kernel), symmetrize_input=False)))
+    factor = cholesky(jnp.where(regular, kernel, jnp.eye(len(kernel))), symmetrize_input=False)
+    symmetric = jax.lax.cond(regular, jnp.zeros_like, _symmetric_root, jax.lax.stop_gradient(kernel))
+    return jnp.where(regular, factor, symmetric).astype(inputs.dtype)
 
 
-def _orthonormal_rows(inputs: jax.Array) -> jax.Array:
-    """Q with G~ = L Q, Q Q' = I and L the Cholesky factor of the kernel: A = Q W."""
-    wide = inputs.astype(jnp.float64)
-    factor = cholesky(wide @ wide.T, symmetrize_input=False)
-    return triangular_solve(factor, wide, left_side=True, lower=True)
+def _symmetric_root(kernel: jax.Array) -> jax.Array:
+    lam, vectors = jnp.linalg.eigh(kernel)
+    return (vectors * jnp.sqrt(jnp.maximum(lam, 0.0))) @ vectors.T
 
 
-def _conditional_root(new: jax.Array, basis: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Pre-activations at new rows of layer inputs are along A + root z, z standard normal.
+def _range(inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(M, Q): the weights are W = M A + (I - Q'Q) Z, where Q has orthonormal rows that span those of G~.
 
-    W = V A + (I - V V') Z, so new rows N give (N V) A + N (I - V V') Z: a known part and a Gaussian with
-    covariance across across', across = N - (N V) V'. The symmetric root depends smoothly on it.
+    M = G~^+ R turns coordinates into weights of least norm. Directions with eigenvalue zero are left out.
     """
-    along = new @ basis
-    across = new - along @ basis.T
-    lam, vectors = jnp.linalg.eigh(across @ across.T)
-    return along, (vectors * jnp.sqrt(jnp.maximum(lam, 0.0))) @ vectors.T
+    wide = inputs.astype(jnp.float64)
+    lam, vectors = jnp.linalg.eigh(wide @ wide.T)
+    kept = lam > lam[-1] * lam.size * jnp.finfo(jnp.float64).eps
+    inverse_root = jnp.where(kept, 1 / jnp.sqrt(jnp.where(kept, lam, 1.0)), 0.0)
+    rows = inverse_root[:, None] * (vectors.T @ wide)
+    to_weights = rows.T @ (inverse_root[:, None] * (vectors.T @ _layer_root(inputs).astype(jnp.float64)))
+    return to_weights, rows
+
+
+def _conditional_root(new: jax.Array, to_weights: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Pre-activations at new rows N of layer inputs are along A + root z, z standard normal.
+
+    W = M A + (I - Q'Q) Z, so they are (N M) A + N (I - Q'Q) Z: a known part and a Gaussian with covariance
+    across across', across = N (I - Q'Q). The symmetric root depends smoothly on it.
+    """
+    across = new - (new @ rows.T) @ rows
+    return new @ to_weights, _symmetric_root(across @ across.T)
 
 
 def function_target(

@@ -53,6 +53,8 @@ class NetworkTarget(Target):
     """The inverse: the coordinates of given network weights."""
     predict: Callable[..., Prediction]
     """(key, u, x) -> the function at inputs x; draws exactly whatever u leaves open."""
+    in_double: Callable[[], NetworkTarget] | None = None
+    """The same target, with the same numbers as data, in float64 throughout."""
     carry: Any = None
     """Inputs whose function values the chain carries: ``predict(key, u)`` is the function there."""
     projections: Callable[[Any], jax.Array] | None = None

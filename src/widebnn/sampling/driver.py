@@ -6,6 +6,7 @@ size, the number of chains or the progress display. All chains run the same comp
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from typing import Any, NamedTuple
@@ -15,9 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from widebnn.errors import WidebnnError, check_integer
-from widebnn.posteriors.target import Target
+from widebnn.posteriors.target import NetworkTarget, Target
 from widebnn.precision import double_precision, one_blas_thread
 from widebnn.samplers import SamplingAlgorithm, build_sampler
+from widebnn.samplers.tree import combine
 from widebnn.sampling.collect import Collect, everything
 from widebnn.sampling.progress import Progress
 from widebnn.sampling.result import Result
@@ -26,6 +28,8 @@ CHUNK_SECONDS = 0.5
 """How long a compiled chunk should take: the latency of Ctrl-C and of the progress display."""
 BUFFER_BYTES = 2**26
 """How much a chunk may hold on the device before it is moved to the host."""
+PRECISION_TOLERANCE = 1e-2
+"""How much float32 features may change a log acceptance ratio before sample() warns."""
 STORE_BYTES = 2**33
 """How much the stored draws may take before sample() refuses and asks for a smaller collect."""
 
@@ -116,6 +120,7 @@ class _Run:
         init = jax.jit(self.algorithm.init)
         self.states = [init(position) for position in positions]
         self._check_start()
+        self._check_precision(positions[0])
         self._allocate(positions[0])
         zero = np.int64(0)
         advance = jax.jit(self._advance, donate_argnums=0)
@@ -148,7 +153,27 @@ class _Run:
         if bad:
             raise WidebnnError(
                 f"the log-likelihood is {values[bad[0]]} at the start of chain {bad[0]}: no step from there "
-                "can be judged. Check the target for overflow, or pass initial= with better positions."
+                "can be judged. Check the target for overflow, try dtype='float64', or pass other initial positions."
+            )
+
+    def _check_precision(self, u: Any) -> None:
+        """Warn where float32 features change accept decisions: one typical proposal, in float32 and float64."""
+        target = self.target
+        if not isinstance(target, NetworkTarget) or target.in_double is None or target.x.dtype != jnp.float32:
+            return
+        exact = target.in_double().log_likelihood
+
+        def errors(u, w):
+            v = combine((math.sqrt(1 - 0.1**2), u), (0.1, w))
+            wide_u, wide_v = (jax.tree.map(lambda leaf: leaf.astype(jnp.float64), tree) for tree in (u, v))
+            return target.log_likelihood(v) - target.log_likelihood(u) - (exact(wide_v) - exact(wide_u))
+
+        error = abs(float(jax.jit(errors)(u, target.sample_reference(self.init_keys[0]))))
+        if not error < PRECISION_TOLERANCE:
+            warnings.warn(
+                f"float32 features change the log acceptance ratio by about {error:.2g} here (nearly equal inputs, or "
+                "noise that is tiny beside the outputs): pass dtype='float64' to posterior(), or raise the noise",
+                stacklevel=4,
             )
 
     def _allocate(self, position: Any) -> None:

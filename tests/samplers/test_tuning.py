@@ -1,0 +1,99 @@
+"""Step sizes: found in burn-in, sensible, and frozen afterwards."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import widebnn
+from problems import small_target
+from widebnn.samplers import TUNERS, build_sampler
+from widebnn.samplers.tuning import dual_averaging, squared_jump, tuned
+
+
+def gaussian(precision):
+    return widebnn.Target(
+        lambda u: -0.5 * precision * jnp.sum(u**2), lambda key: jax.random.normal(key, (50,), jnp.float64)
+    )
+
+
+@pytest.mark.parametrize(("name", "aim"), [("mala", 0.574), ("pcnl", 0.6), ("hmc", 0.8), ("hilbert_hmc", 0.8)])
+def test_gradient_samplers_reach_their_acceptance_rate(name, aim):
+    options = {"num_steps": 5} if name in ("hmc", "hilbert_hmc") else {}
+    result = widebnn.sample(gaussian(30.0), name, steps=2000, burn_in=1000, seed=1, **options)
+    # Averaged iterates are a little cautious: acceptance falls faster above the aim than it rises below.
+    assert aim - 0.05 < result.acceptance_rate < aim + 0.15
+    assert abs(result.burn_in_acceptance_rate - aim) < 0.05
+
+
+def test_pcn_is_tuned_for_the_squared_jump():
+    """No step size on the grid should do much better than the one that was found."""
+    target = gaussian(30.0)
+
+    def efficiency(step_size):
+        result = widebnn.sample(
+            target, "pcn", step_size=step_size, steps=4000, burn_in=500, seed=2, initial=0.18 * np.ones((1, 50))
+        )
+        return result.acceptance_rate * 2 * (1 - np.sqrt(1 - step_size**2))
+
+    algorithm = build_sampler("pcn", target.log_likelihood, burn_in=1500)
+    state = algorithm.init(0.1 * jnp.ones(50))
+    state = jax.jit(lambda s: jax.lax.fori_loop(0, 1500, lambda i, s: algorithm.step(jax.random.key(i), s)[0], s))(
+        state
+    )
+    found = float(TUNERS["pcn"].final(state.tuner))
+    best = max(efficiency(b) for b in np.geomspace(0.02, 0.3, 6))
+    assert efficiency(found) > 0.75 * best
+
+
+def test_pcn_takes_full_steps_where_everything_is_accepted():
+    target = gaussian(0.0)
+    result = widebnn.sample(target, "pcn", steps=500, burn_in=500, seed=1)
+    u = result.draws["u"][0]
+    correlation = np.mean(u[1:] * u[:-1])
+    assert abs(correlation) < 0.05, "step size 1 makes independent draws"
+
+
+def test_nothing_adapts_after_burn_in():
+    algorithm = build_sampler("mala", gaussian(5.0).log_likelihood, burn_in=30)
+    step = jax.jit(algorithm.step)
+    state = algorithm.init(jnp.ones(50))
+    memories = []
+    for t in range(40):
+        state, _ = step(jax.random.key(t), state)
+        memories.append(jax.tree.leaves(state.tuner))
+    assert any(not np.array_equal(a, b) for a, b in zip(memories[10], memories[29], strict=True))
+    for a, b in zip(memories[29], memories[39], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_tuned_sampler_after_burn_in_is_the_sampler_with_that_step_size():
+    target = small_target("function")
+    tuner = dual_averaging(0.7, 0.3, 1.0)
+    algorithm = tuned(lambda e: widebnn.samplers.mala(target.log_likelihood, e), tuner, burn_in=20)
+    state = algorithm.init(target.sample_reference(jax.random.key(0)))
+    for t in range(20):
+        state, _ = algorithm.step(jax.random.key(t), state)
+    fixed = widebnn.samplers.mala(target.log_likelihood, float(tuner.final(state.tuner)))
+    ours, _ = algorithm.step(jax.random.key(99), state)
+    theirs, _ = fixed.step(jax.random.key(99), state.inner)
+    np.testing.assert_allclose(ours.position.layers[0], theirs.position.layers[0], atol=1e-12)
+
+
+def test_auto_makes_quarter_turns():
+    target = small_target("function")
+    result = widebnn.sample(target, "auto", steps=200, burn_in=100)
+    assert result.gradients_per_step >= 1
+    assert 0.6 < result.acceptance_rate <= 1
+    with pytest.raises(widebnn.WidebnnError, match="needs a step_size, or a burn_in"):
+        widebnn.sample(target, "auto", steps=10)
+
+
+def test_squared_jump_starts_in_the_middle_and_stays_on_its_grid():
+    tuner = squared_jump(lambda b: b**2)
+    state = tuner.init()
+    for t in range(60):
+        step_size = tuner.exploring(state, jnp.asarray(t))
+        assert 1e-3 <= step_size <= 1.0
+        state = tuner.update(state, step_size, widebnn.samplers.Info(jnp.asarray(0.0), False, True, 0))
+    assert tuner.final(state) < 0.03, "nothing is accepted: smaller and smaller"

@@ -8,8 +8,7 @@ READY := $(VENV)/.ready
 
 demo: $(READY)  ## sample a wide network on the embedded digits and draw the result
 	rm -rf runs/demo
-	$(BIN)/widebnn sample --data digits --n-train 256 --n-test 128 --width 1024 --steps 200 --burn-in 150 --thin 1 \
-	    --chains 2 --out runs/demo
+	$(BIN)/widebnn demo --out runs/demo
 
 test: $(READY)  ## all tests
 	$(BIN)/python -m pytest -n 2
@@ -22,6 +21,7 @@ lint: $(READY)  ## style, types, and the rule against unsafe loading
 bench: $(READY)  ## time per step and effective samples per second, beside the published recipe and BlackJAX
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/mixing.py
+	$(BIN)/python benchmarks/report.py
 
 clean:
 	rm -rf $(VENV) runs

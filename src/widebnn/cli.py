@@ -146,6 +146,41 @@ def sample(
         raise typer.Exit(130)
 
 
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for draws.nc, summary.json and summary.png.")] = Path("runs/demo"),
+) -> None:
+    """Sample a network of width 1024 on the embedded digits, and show how acceptance grows with the width.
+
+    Takes about a minute. Example: widebnn demo --out runs/demo
+    """
+    import widebnn
+    from widebnn.data import load_dataset
+    from widebnn.demo import WIDTHS, pcn_acceptance_by_width
+    from widebnn.diagnostics import summarise
+
+    folder = _prepare(out)
+    console = Console()
+    dataset = load_dataset("digits", 256, 128)
+    target = widebnn.posterior(widebnn.dense(64, [1024]), dataset.x_train, dataset.y_train, carry=dataset.x_test)
+    console.print("Sampling the posterior of 1024 GELU units given 256 images of digits ...")
+    result = widebnn.sample(target, steps=200, burn_in=150, chains=2, collect=widebnn.track(target))
+    settings = {"data": "digits", "width": 1024, "depth": 1, "sampler": "auto", "coordinates": "function"}
+    summary: dict[str, Any] = settings | summarise(result, dataset)
+    acceptance = {}
+    for width, rate in pcn_acceptance_by_width(dataset):
+        acceptance[width] = rate
+        console.print(f"pCN acceptance at width {width}: {rate:.2f} ({len(acceptance)} of {len(WIDTHS)})")
+    summary["pcn_acceptance_by_width"] = acceptance
+    if folder is not None:
+        _write(folder, result, dataset, summary, acceptance)
+    ess_per_second = 1000 * (summary["ess_per_step"]["lp"] or 0) / summary["ms_per_step"]
+    console.print(
+        f"{summary['test_accuracy']:.0%} of test images right, {summary['ms_per_step']:.0f} ms per draw, "
+        f"{ess_per_second:.1f} effective draws per second, R-hat {summary['rhat']:.3f}. Picture: {out}/summary.png"
+    )
+
+
 def _prepare(out: Path | None) -> Path | None:
     """Create the output folder before any work is done, and never write over another run."""
     if out is None:
@@ -156,11 +191,11 @@ def _prepare(out: Path | None) -> Path | None:
     return out
 
 
-def _write(folder: Path, result, dataset, summary: dict[str, Any]) -> None:
+def _write(folder: Path, result, dataset, summary: dict[str, Any], acceptance: dict | None = None) -> None:
     from widebnn.figures import run_figure
 
     result.to_datatree().to_netcdf(folder / "draws.nc", engine="h5netcdf")
-    run_figure(result, dataset, summary).savefig(folder / "summary.png", dpi=150)
+    run_figure(result, dataset, summary, acceptance).savefig(folder / "summary.png", dpi=150)
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
 
 

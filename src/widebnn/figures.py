@@ -14,11 +14,16 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 SHOWN_ROWS = 24
 
 
-def run_figure(result: Result, dataset: Dataset, summary: dict[str, Any]) -> Figure:
-    """Trace of the log-likelihood, and predictions at test inputs with their uncertainty."""
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
+def run_figure(
+    result: Result, dataset: Dataset, summary: dict[str, Any], acceptance: dict[int, float] | None = None
+) -> Figure:
+    """Trace of the log-likelihood, predictions at test inputs, and acceptance against width where it is given."""
     has_test = bool(len(dataset.x_test)) and result.steps > 0
-    axes = figure.subplots(1, 2 if has_test else 1, squeeze=False, width_ratios=[1, 1.3] if has_test else None)[0]
+    ratios = [1.0] + [1.4] * has_test + [0.9] * (acceptance is not None)
+    figure = Figure(figsize=(4.6 * sum(ratios), 4.2), layout="constrained")
+    axes = figure.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
+    if acceptance is not None:
+        _acceptance(axes[-1], acceptance)
     steps = result.burn_in + result.thin * np.arange(1, result.stats["lp"].shape[1] + 1)
     for chain, trace in enumerate(result.stats["lp"]):
         axes[0].plot(steps, trace, lw=0.8, color=COLOURS[chain % len(COLOURS)], label=f"chain {chain}")
@@ -32,6 +37,16 @@ def run_figure(result: Result, dataset: Dataset, summary: dict[str, Any]) -> Fig
     title = f"{dataset.name}, n = {len(dataset.x_train)}, width {summary['width']}, depth {summary['depth']}"
     figure.suptitle(f"{title}: {summary['sampler']}, {summary['coordinates']} coordinates")
     return figure
+
+
+def _acceptance(axis, acceptance: dict[int, float]) -> None:
+    """The paper's theorem in one line: pCN's acceptance tends to 1 with the width."""
+    axis.plot(list(acceptance), list(acceptance.values()), "o-", color=COLOURS[2])
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(list(acceptance), [str(width) for width in acceptance])
+    axis.set(xlabel="width (hidden units)", ylabel="acceptance rate of pCN, step size 0.1", ylim=(0, 1))
+    axis.set_title("wider networks accept more")
+    axis.grid(color="0.9")
 
 
 def _pooled(result: Result, name: str) -> np.ndarray:

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 
 import jax
 import jax.numpy as jnp
@@ -100,12 +99,21 @@ def test_progress_says_acceptance_and_eta(capfd):
 
 
 def test_interrupt_returns_what_is_there(monkeypatch):
+    """A real SIGINT, sent once the third chunk of draws is in."""
     monkeypatch.setattr(driver, "CHUNK_SECONDS", 0.01)
-    timer = threading.Timer(4.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    chunks = []
+
+    class InterruptingProgress(driver.Progress):
+        def update(self, phase, steps, acceptance):
+            super().update(phase, steps, acceptance)
+            chunks.append(phase)
+            if chunks.count("sampling") == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(driver, "Progress", InterruptingProgress)
     with pytest.warns(UserWarning, match="interrupted: [0-9]+ of 10000000 draws"):
         result = run(steps=10**9, thin=100)
-    timer.join()
+    monkeypatch.undo()
     assert result.interrupted
     assert 0 < result.steps < 10**9
     assert result.draws["a"].shape[1] == result.steps // 100

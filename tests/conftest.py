@@ -8,7 +8,7 @@ from pathlib import Path
 # give the pool more threads than a two-core machine would. (sample() never batches: it cannot hang this way.)
 os.environ.setdefault("NPROC", "8")
 # Most of the time of these tests is compilation of small programs that run once.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jax
 import pytest

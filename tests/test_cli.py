@@ -32,8 +32,9 @@ def test_json_is_the_last_line(run):
         "test_rmse", "test_accuracy", "steps", "chains", "seed", "versions",
     } <= set(summary)  # fmt: skip
     assert set(summary["ess_per_step"]) == {"lp", "predictions", "predictions_min", "weights", "weights_min"}
-    assert summary["dimension"] == 64 * 8 + 8
-    assert (summary["steps"], summary["chains"], summary["seed"], summary["gradients_per_step"]) == (40, 2, 7, 0)
+    assert summary["dimension"] == 20 * 8, "function values at 20 inputs, 8 units"
+    assert (summary["steps"], summary["chains"], summary["seed"]) == (40, 2, 7)
+    assert summary["gradients_per_step"] >= 1
     assert summary["versions"]["jax"]
     ess = summary["ess_per_step"]
     assert 0 < ess["predictions_min"] <= ess["predictions"]
@@ -85,12 +86,13 @@ def test_regression_from_an_npz_file(tmp_path):
         (["--data", "digitz"], "Did you mean 'digits'"),
         (["--data", "missing.npz"], "missing.npz"),
         (["--width", "0"], "width must be at least 1"),
-        (["--step-size", "2"], "step_size must be greater than 0 and at most 1"),
+        (["--sampler", "pcn", "--step-size", "2"], "step_size must be greater than 0 and at most 1"),
         (["--sampler", "nuts"], "Invalid value"),
         (["--dtype", "float16"], "dtype must be one of"),
         (["--noise", "-1"], "noise must be greater than 0"),
         (["--n-train", "5000"], "1797"),
         (["--friction", "2"], "friction"),
+        (["--burn-in", "0"], "needs a step_size, or a burn_in"),
         (["--thin", "5000"], "keeps nothing"),
         (["--out", "/dev/null/run"], "/dev/null"),
     ],

@@ -52,14 +52,14 @@ SAMPLERS: dict[str, Callable[..., SamplingAlgorithm]] = {
 }
 ALIASES = {"lmc": "mala", "auto": "hilbert_hmc"}
 
-TUNERS: dict[str, Tuner] = {
-    "rwmh": squared_jump(lambda b: b**2),
-    "pcn": squared_jump(lambda b: 2 * (1 - jnp.sqrt(1 - b**2))),
-    "pcnl": dual_averaging(0.6, first=0.1, most=1.0),
-    "mala": dual_averaging(0.574, first=0.01, most=2.0),
-    "underdamped": dual_averaging(0.9, first=0.01, most=2.0),
-    "hmc": dual_averaging(0.8, first=0.01, most=2.0),
-    "hilbert_hmc": dual_averaging(0.8, first=0.1, most=math.pi / 2),
+TUNERS: dict[str, Callable[[], Tuner]] = {
+    "rwmh": lambda: squared_jump(lambda b: b**2),
+    "pcn": lambda: squared_jump(lambda b: 2 * (1 - jnp.sqrt(1 - b**2))),
+    "pcnl": lambda: dual_averaging(0.6, first=0.1, most=1.0),
+    "mala": lambda: dual_averaging(0.574, first=0.01, most=2.0),
+    "underdamped": lambda: dual_averaging(0.9, first=0.01, most=2.0),
+    "hmc": lambda: dual_averaging(0.8, first=0.01, most=2.0),
+    "hilbert_hmc": lambda: dual_averaging(0.8, first=0.1, most=math.pi / 2),
 }
 """How each step size is found; the number is the acceptance rate aimed at."""
 
@@ -79,6 +79,6 @@ def build_sampler(name: str, log_likelihood: Any, burn_in: int = 0, **options: A
         if burn_in < 1:
             raise WidebnnError(f"sampler {name!r} needs a step_size, or a burn_in over which to tune one.")
         build(log_likelihood, step_size=0.1, **options)  # bad options are reported here, outside jit
-        return tuned(lambda step_size: build(log_likelihood, step_size=step_size, **options), TUNERS[name], burn_in)
+        return tuned(lambda step_size: build(log_likelihood, step_size=step_size, **options), TUNERS[name](), burn_in)
     except TypeError as error:
         raise WidebnnError(f"sampler {name!r}: {str(error).split('() ', 1)[-1]}.") from None

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -258,6 +259,7 @@ def main() -> None:
     console = Console(width=170)
     report = {
         "benchmark": "mixing",
+        "command": " ".join(["python benchmarks/mixing.py", *sys.argv[1:]]),
         "machine": describe_machine(),
         "packages": describe_packages() | {"blackjax": blackjax.__version__},
         "problem": {"data": data, "noise": NOISE, "seconds_per_sampler": arguments.seconds},

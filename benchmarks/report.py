@@ -25,12 +25,12 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
-def where(report: dict[str, Any], command: str) -> str:
+def where(report: dict[str, Any]) -> str:
     """The command, the machine and the versions."""
     machine = report["machine"]
     packages = ", ".join(f"{name} {version}" for name, version in report["packages"].items())
     return (
-        f"`{command}` on {machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']:.0f} GiB; {packages}. "
+        f"`{report['command']}` on {machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']:.0f} GiB; {packages}. "
         f"Data: {report['problem']['data']}."
     )
 
@@ -64,7 +64,7 @@ def steps_section(report: dict[str, Any]) -> str:
     setting = f"one hidden layer, n = {report['problem']['n']}: median over {report['repeats']} rounds"
     return f"""## Time per step
 
-{where(report, "python benchmarks/steps.py")}
+{where(report)}
 Milliseconds per step against width, {setting} (fastest to slowest), all measured in turn in one run.
 
 {times}
@@ -82,7 +82,7 @@ Ratios, within the same run (range over the rounds):
 def mixing_section(report: dict[str, Any]) -> str:
     """Effective samples per second."""
     parts = [
-        f"## Effective samples\n\n{where(report, 'python benchmarks/mixing.py')} "
+        f"## Effective samples\n\n{where(report)} "
         f"{report['problem']['seconds_per_sampler']:g} s of sampling for each sampler, all from the same start. "
         "Columns: effective samples per second of the log-likelihood (lp), of the predictive mean at 16 test images "
         "and of the slowest of 100 random projections of the chain's coordinates; gradients per effective sample."

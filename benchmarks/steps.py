@@ -459,6 +459,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--data-dir", type=Path, help="folder with the CIFAR-10 binary files; default ../shared/data/cifar10"
     )
+    parser.add_argument(
+        "--samplers", nargs="+", choices=list(SAMPLERS), default=list(SAMPLERS), help="default: all; pcn always"
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke test: widths 256 512, one round, pcn and mala")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/steps.json"), help="default %(default)s")
     arguments = parser.parse_args()
@@ -477,10 +480,12 @@ def main() -> None:
     arguments = parse_arguments()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     x, y, data = load_problem(arguments.data_dir)
-    everything = [(s, c) for c in COORDINATES for s in SAMPLERS]
+    chosen = [s for s in SAMPLERS if s == "pcn" or s in arguments.samplers]
+    everything = [(s, c) for c in COORDINATES for s in chosen]
     pairs = {w: QUICK if arguments.quick else LARGE if w > 4096 else everything for w in arguments.widths}
     report: dict[str, Any] = {
         "benchmark": "steps",
+        "command": " ".join(["python benchmarks/steps.py", *sys.argv[1:]]),
         "machine": describe_machine(),
         "packages": describe_packages(),
         "problem": {"data": data, "n": N, "inputs": INPUTS, "outputs": OUTPUTS, "noise": NOISE, "hidden_layers": 1},

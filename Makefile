@@ -18,9 +18,8 @@ lint: $(READY)  ## style, types, and the rule against unsafe loading
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## time per step and effective samples per second, beside the published recipe and BlackJAX
+bench: $(READY)  ## time per step of every sampler and coordinate system, beside the published recipe
 	$(BIN)/python benchmarks/steps.py
-	$(BIN)/python benchmarks/mixing.py
 	$(BIN)/python benchmarks/report.py
 
 clean:

@@ -1,5 +1,6 @@
 """Every command and example in the README works as written."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+# As a user would run them, without what conftest.py sets for the other tests.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("NPROC", "XLA_FLAGS")}
 ROOT = Path(__file__).resolve().parents[1]
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
 EXAMPLES = [text for language, text in BLOCKS if language == "python"]
@@ -26,7 +29,9 @@ def test_the_readme_has_examples():
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_python_example(example, tmp_path):
-    done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", example], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -39,6 +44,10 @@ def test_command(command, tmp_path):
         return
     assert program == ".venv/bin/widebnn"
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("widebnn")), *arguments], cwd=tmp_path, capture_output=True, check=False
+        [str(Path(sys.executable).with_name("widebnn")), *arguments],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr

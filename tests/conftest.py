@@ -7,8 +7,15 @@ from pathlib import Path
 # such calls at once as there are threads wait for each other for ever. The harness vmaps over replicates, so
 # give the pool more threads than a two-core machine would. (sample() never batches: it cannot hang this way.)
 os.environ.setdefault("NPROC", "8")
+# Two test processes whose BLAS threads spin on two cores wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Most of the time of these tests is compilation of small programs that run once.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+QUICK_TO_COMPILE = (
+    "backend_optimization_level=0",
+    "cpu_use_fusion_emitters=false",
+    "cpu_parallel_codegen_split_count=1",
+)
+os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in QUICK_TO_COMPILE))
 
 import jax
 import pytest

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 # As a user would run them, without what conftest.py sets for the other tests.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("NPROC", "XLA_FLAGS")}
+SET_FOR_TESTS = ("NPROC", "XLA_FLAGS", "OPENBLAS_NUM_THREADS")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in SET_FOR_TESTS}
 ROOT = Path(__file__).resolve().parents[1]
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
 EXAMPLES = [text for language, text in BLOCKS if language == "python"]

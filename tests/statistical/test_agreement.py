@@ -66,7 +66,7 @@ def test_predictive_moments_agree_with_importance_sampling(coordinates, truth):
 def test_posterior_approaches_the_gaussian_process_limit():
     x, y = small_data()
     distances = []
-    for width in (4, 32, 256, 2048):
+    for width in (4, 64, 1024):
         network = widebnn.dense(3, [width])
         limit = gp_posterior(network, x, y, 0.4, X_TEST)
         target = widebnn.posterior(network, x, y, noise=0.4, dtype="float64")
@@ -75,7 +75,7 @@ def test_posterior_approaches_the_gaussian_process_limit():
             _, mean, variance = target.predict(key, u, X_TEST)
             return {"mean": mean, "square": mean**2 + variance[:, None]}
 
-        result = widebnn.sample(target, "pcn", step_size=0.6, steps=3000, burn_in=300, seed=2, collect=moments)
+        result = widebnn.sample(target, "pcn", step_size=0.6, steps=4000, burn_in=300, thin=5, seed=2, collect=moments)
         mean = result.draws["mean"].mean(axis=(0, 1))
         variance = result.draws["square"].mean(axis=(0, 1)) - mean**2
         distances.append(
@@ -108,6 +108,6 @@ def test_function_space_has_the_law_of_the_weights(widths):
             )
 
         keys = jax.random.split(jax.random.key(seed), 20_000)
-        laws[coordinates] = np.asarray(compiled(lambda k, draw=draw: jax.lax.map(draw, k))(keys))
+        laws[coordinates] = np.asarray(compiled(lambda k, draw=draw: jax.lax.map(draw, k, batch_size=1000))(keys))
     p_values = [ks_2samp(a, b).pvalue for a, b in zip(laws["function"].T, laws["marginal"].T, strict=True)]
     assert len(p_values) * min(p_values) > ALPHA

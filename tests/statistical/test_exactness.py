@@ -10,7 +10,9 @@ from widebnn.samplers import SAMPLERS
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_conservation_and_geweke(name, coordinates):
-    outcome = joint_test(make_target(coordinates), make_sampler(name, coordinates))
+    # Slice sampling moves far, and under vmap all replicates wait for the slowest search.
+    cycles = 3 if name == "elliptical_slice" else 6
+    outcome = joint_test(make_target(coordinates), make_sampler(name, coordinates), cycles=cycles)
     assert outcome.moved > 0.1, "the chain hardly moved: the test would show nothing"
     assert outcome.conservation > ALPHA
     assert outcome.geweke > ALPHA

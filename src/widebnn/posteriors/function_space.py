@@ -26,14 +26,10 @@ from widebnn.errors import WidebnnError
 from widebnn.networks.dense import DenseNetwork, Layer
 from widebnn.networks.network import Weights
 from widebnn.posteriors import full_space
+from widebnn.posteriors.products import lower_product, product
 from widebnn.posteriors.readout import condition, log_evidence, square_root
 from widebnn.posteriors.target import NetworkTarget, Prediction
 from widebnn.precision import double_precision, in_double_precision
-
-
-def product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """a @ b, never in less than the precision of its operands."""
-    return jnp.matmul(a, b, precision="highest")
 
 
 class FunctionPosition(NamedTuple):
@@ -96,9 +92,10 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
 
     def forward(layers):
         """Pre-activations of every layer at the distinct inputs."""
-        f = [product(factor, layers[0])]
+        f = [lower_product(factor, layers[0])]
         for a in layers[1:]:
-            f.append(product(_layer_root(next_inputs(f[-1])), a))
+            inputs = next_inputs(f[-1])
+            f.append(product(inputs, a) if _is_its_own_root(inputs) else lower_product(_layer_root(inputs), a))
         return f
 
     def psi(layers):
@@ -151,10 +148,14 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
 
 
 def row_space(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(F, V) with inputs = F V': singular directions above rounding; dependent inputs reduce the rank."""
+    """(F, V) with inputs = F V': singular directions above rounding; dependent inputs reduce the rank.
+
+    Of all such bases the one that makes F lower triangular: input i is a combination of the first i directions.
+    """
     u, s, vt = np.linalg.svd(inputs, full_matrices=False)
     rank = max(1, int(np.sum(s > s[0] * max(inputs.shape) * np.finfo(np.float64).eps)))
-    return u[:, :rank] * s[:rank], vt[:rank].T
+    rotation, upper = np.linalg.qr((u[:, :rank] * s[:rank]).T)
+    return upper.T, vt[:rank].T @ rotation
 
 
 def _is_its_own_root(inputs: jax.Array) -> bool:
@@ -163,25 +164,29 @@ def _is_its_own_root(inputs: jax.Array) -> bool:
 
 
 def _layer_root(inputs: jax.Array) -> jax.Array:
-    """R with R R' = G~ G~' and as few columns as possible: G~ itself, or a root of the kernel.
+    """R with R R' = G~ G~' and as few columns as possible: G~ itself, or a lower triangular root of the kernel.
 
     The Gram matrix is formed in the dtype of the features and factored in float64. Any root that is a function of
-    the layers before is exact: the Cholesky factor, or the symmetric root where the kernel is singular (units of
-    a narrow ReLU layer can be dead at several inputs at once). The gradient ignores the latter; samplers are exact
-    for any force.
+    the layers before is exact: the Cholesky factor, or, where the kernel is singular, one made of its eigenvectors
+    (units of a narrow ReLU layer can be dead at several inputs at once). The gradient ignores the latter; samplers
+    are exact for any force.
     """
     if _is_its_own_root(inputs):
         return inputs
     kernel = product(inputs, inputs.T).astype(jnp.float64)
     regular = jnp.all(jnp.isfinite(cholesky(jax.lax.stop_gradient(kernel), symmetrize_input=False)))
     factor = cholesky(jnp.where(regular, kernel, jnp.eye(len(kernel))), symmetrize_input=False)
-    symmetric = jax.lax.cond(regular, jnp.zeros_like, _symmetric_root, jax.lax.stop_gradient(kernel))
-    return jnp.where(regular, factor, symmetric).astype(inputs.dtype)
+    singular = jax.lax.cond(regular, jnp.zeros_like, _triangular_root, jax.lax.stop_gradient(kernel))
+    return jnp.where(regular, factor, singular).astype(inputs.dtype)
 
 
 def _symmetric_root(kernel: jax.Array) -> jax.Array:
     lam, vectors = jnp.linalg.eigh(kernel)
     return (vectors * jnp.sqrt(jnp.maximum(lam, 0.0))) @ vectors.T
+
+
+def _triangular_root(kernel: jax.Array) -> jax.Array:
+    return jnp.linalg.qr(_symmetric_root(kernel), mode="r").T
 
 
 def _range(inputs: jax.Array) -> tuple[jax.Array, jax.Array]:

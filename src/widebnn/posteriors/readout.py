@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax.linalg import cholesky, triangular_solve
 
+from widebnn.posteriors.products import lower_gram, product
 from widebnn.posteriors.target import Prediction
 
 
@@ -31,8 +32,8 @@ def choose_form(n: int, p: int) -> str:
 
 
 def _gram(a: jax.Array) -> jax.Array:
-    """a a' in the dtype of a, cast to float64."""
-    return jnp.matmul(a, a.T, precision="highest").astype(jnp.float64)
+    """a a' in the dtype of a, cast to float64; only its lower triangle is meant to be read."""
+    return lower_gram(a).astype(jnp.float64)
 
 
 def _lower(matrix: jax.Array) -> jax.Array:
@@ -120,7 +121,7 @@ def square_root(psi: jax.Array, noise: float, form: str = "auto") -> SquareRoot:
     form = choose_form(n, p) if form == "auto" else form
     wide = psi.astype(jnp.float64)
     gram = _gram(psi) if form == "dual" else _gram(psi.T)
-    lam, vectors = jnp.linalg.eigh(gram)
+    lam, vectors = jnp.linalg.eigh(gram, symmetrize_input=False)
     t = jnp.sqrt(noise**2 + jnp.maximum(lam, 0.0))
     if form == "dual":
         rotated = vectors.T @ wide
@@ -183,12 +184,12 @@ def _log_evidence_backward(form, saved, cotangent):
     inverse = jnp.matmul(inverse_factor.T, inverse_factor)
     if form == "dual":
         by_kernel = (a @ a.T - outputs * inverse).astype(psi.dtype)
-        by_psi = jnp.matmul(by_kernel, psi, precision="highest")
+        by_psi = product(by_kernel, psi)
         trace = jnp.trace(inverse)
     else:
         # K^-1 Psi = Psi Sigma / s^2 and Psi' a = mu, so no n x n matrix appears.
         mu = psi.T.astype(jnp.float64) @ a
-        whitened = jnp.matmul(psi, inverse.astype(psi.dtype), precision="highest")
+        whitened = product(psi, inverse.astype(psi.dtype))
         by_psi = (a @ mu.T - (outputs / noise**2) * whitened).astype(psi.dtype)
         trace = (n - p + jnp.trace(inverse)) / noise**2
     by_noise = noise * (jnp.sum(a**2) - outputs * trace)

@@ -15,17 +15,10 @@ call are not counted.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import gc
-import importlib.metadata
 import json
-import os
-import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +27,37 @@ import jax.numpy as jnp
 import matplotlib
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 import published_recipe
 import widebnn
-from widebnn.data import load_dataset
-from widebnn.precision import double_precision, one_blas_thread
+from common import (
+    DATA_DIR,
+    INPUTS,
+    MEASUREMENT_SECONDS,
+    NOISE,
+    OUTPUTS,
+    PRODUCTS,
+    RECIPE,
+    STEP_SIZE,
+    Contender,
+    Display,
+    N,
+    compile_loop,
+    describe_machine,
+    describe_packages,
+    digits,
+    load_problem,
+    positive,
+    recipe_contender,
+)
+from widebnn.posteriors.readout import log_evidence
+from widebnn.precision import double_precision
+from widebnn.samplers.noise import standard_normal
 
-ROOT = Path(__file__).resolve().parents[1]
-N, INPUTS, OUTPUTS, NOISE = 256, 3072, 10, 0.1
-MEASUREMENT_SECONDS = 0.8
-"""What the steps of one measurement should take; a single step may take longer."""
-ATTEMPTS = 3
-"""How often a measurement that makes no sense is made again."""
 SAMPLERS: dict[str, dict[str, Any]] = {
     "rwmh": {"step_size": 0.001},
-    "pcn": {"step_size": 0.1},
+    "pcn": {"step_size": STEP_SIZE},
     "pcnl": {"step_size": 0.1},
     "mala": {"step_size": 0.01},
     "underdamped": {"step_size": 0.01},
@@ -58,85 +65,20 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "hilbert_hmc": {"step_size": 0.2, "num_steps": 1},
 }
 COORDINATES = ("weights", "reparametrised", "marginal", "function")
-RECIPE = "published recipe"
-PRODUCTS = "bare products"
 QUICK = [("pcn", "weights"), ("pcn", "marginal"), ("mala", "marginal"), ("pcn", "function")]
 LARGE = [("pcn", "marginal"), ("pcn", "function"), ("mala", "function"), ("hilbert_hmc", "function")]
 """What is measured beyond width 4096."""
+PARTS = (PRODUCTS, "noise and proposal", "activation", "n x n evidence")
+"""Of a pCN step in function space."""
 NOTES = [
     "hmc and hilbert_hmc take one step per trajectory (num_steps=1): the time of one gradient and its step.",
-    "Bare products are the two float32 matrix products of a function-space step, F A and g g', and nothing else.",
+    "Bare products are the two float32 matrix products of a function-space step, F A and g g', as dense products; the "
+    "step itself leaves out the zeros of F and half of the symmetric g g'. The next rows are the other parts of the "
+    "step, each timed alone; n x n evidence is a 256 x 256 product, its Cholesky factor and a solve.",
     "The published recipe is pCN in weight space under the reparametrisation, all in float64, log-density cached.",
     "It runs with as many BLAS threads as the library likes, as published; all others run with one BLAS thread "
     "and float32 features, as widebnn.sample runs them.",
 ]
-
-
-@dataclass
-class Contender:
-    """Something whose steps are timed: how to make a start, and the compiled loop over steps."""
-
-    sampler: str
-    coordinates: str
-    start: Callable[[], Any]
-    """A fresh initial state."""
-    advance: Callable[[Any, Any], tuple[Any, Any]]
-    """(state, number of steps) -> state and (acceptance, non-finite proposals), summed over the steps."""
-    limit_blas: bool
-    steps: int = 1
-    seconds: list[float] = field(default_factory=list)
-    """Per step, one entry per repeat."""
-    acceptance: float = 0.0
-    nonfinite: int = 0
-
-    @property
-    def name(self) -> str:
-        """What the table calls it."""
-        return self.sampler if self.sampler in (RECIPE, PRODUCTS) else f"{self.sampler}, {self.coordinates}"
-
-    def measure(self) -> float:
-        """Seconds per step: what ``self.steps`` more steps add to a call of one step, from a fresh start.
-
-        The difference leaves out what each call pays once, mostly fresh memory for its arrays.
-        """
-        with one_blas_thread() if self.limit_blas else contextlib.nullcontext():
-            # The warm-up also lets BLAS threads of the contender before, which spin a while, go to sleep.
-            state, _ = jax.block_until_ready(self.advance(self.start(), 1))
-            for _ in range(ATTEMPTS):
-                state, short = self._time(state, 1)
-                state, long = self._time(state, 1 + self.steps)
-                if long > short:
-                    break
-            else:
-                raise SystemExit(f"{self.name}: more steps took less time, {ATTEMPTS} times; the machine is too busy.")
-        # Positions have up to 100 MB: they must be gone before the next contender starts.
-        del state
-        gc.collect()
-        return (long - short) / self.steps
-
-    def _time(self, state: Any, count: int) -> tuple[Any, float]:
-        began = time.perf_counter()
-        state, (acceptance, nonfinite) = jax.block_until_ready(self.advance(state, count))
-        elapsed = time.perf_counter() - began
-        self.acceptance, self.nonfinite = float(acceptance) / count, int(nonfinite)
-        return state, elapsed
-
-
-def compile_loop(step: Callable[[jax.Array, Any], tuple[Any, Any, Any]], state: Any) -> Callable[[Any, Any], Any]:
-    """The compiled loop over ``step``, with the key of step t derived as in widebnn.sample."""
-
-    def loop(state, key, count):
-        def body(t, carry):
-            state, (acceptance, nonfinite) = carry
-            state, rate, bad = step(jax.random.fold_in(key, t), state)
-            return state, (acceptance + rate, nonfinite + bad)
-
-        totals = jnp.zeros((), jnp.float64), jnp.zeros((), jnp.int64)
-        return jax.lax.fori_loop(0, count, body, (state, totals))
-
-    key = jax.random.key(1)
-    compiled = jax.jit(loop, donate_argnums=0).lower(state, key, np.int64(1)).compile()
-    return lambda state, count: compiled(state, key, np.int64(count))
 
 
 def widebnn_contender(sampler: str, coordinates: str, width: int, x: np.ndarray, y: np.ndarray) -> Contender:
@@ -154,63 +96,44 @@ def widebnn_contender(sampler: str, coordinates: str, width: int, x: np.ndarray,
     return Contender(sampler, coordinates, lambda: start(jax.random.key(0)), advance, limit_blas=True)
 
 
-def recipe_contender(width: int, x: np.ndarray, y: np.ndarray) -> Contender:
-    """The published recipe."""
-    setting = published_recipe.Setting(jnp.asarray(x), jnp.asarray(y), noise=NOISE)
-    recipe = published_recipe.pcn_recipe(setting, SAMPLERS["pcn"]["step_size"])
+def parts(width: int) -> dict[str, tuple[Any, Callable[[Any, Any], Any]]]:
+    """What a pCN step in function space is made of: name -> (start, (key, state) -> state), each part alone.
 
-    def step(key, state):
-        new = recipe.step(key, state)
-        return new, (new.accepted - state.accepted).astype(jnp.float64), ~jnp.isfinite(new.log_density)
-
-    def initial(key):
-        return recipe.init(published_recipe.sample_prior(key, INPUTS, [width], OUTPUTS))
-
-    start = jax.jit(initial).lower(jax.random.key(0)).compile()
-    advance = compile_loop(step, start.out_info)
-    return Contender(RECIPE, "reparametrised", lambda: start(jax.random.key(0)), advance, limit_blas=False)
-
-
-def products_contender(width: int) -> Contender:
-    """The two products of a step in function space: n x n times n x width, and n x width times its transpose."""
+    The next round of a part depends on the one before, or the compiler would do it once.
+    """
     a = jax.random.normal(jax.random.key(0), (N, width), jnp.float32)
-    factor = jax.random.normal(jax.random.key(1), (N, N), jnp.float32)
+    factor = jnp.tril(jax.random.normal(jax.random.key(1), (N, N), jnp.float32)) / 16
+    psi = jnp.asarray(np.random.default_rng(0).normal(size=(N, N)) / 16)
+    y = jnp.ones((N, OUTPUTS))
+    nothing = jnp.zeros((), jnp.float32)
 
-    def step(key, state):
+    def products(key, state):
         f = jnp.matmul(factor + state, a, precision="highest")
-        # The next product depends on this one, or the compiler would do it once.
-        return 1e-30 * jnp.sum(jnp.matmul(f, f.T, precision="highest")), 1.0, False
+        return 1e-30 * jnp.sum(jnp.matmul(f, f.T, precision="highest"))
 
-    advance = compile_loop(step, jax.ShapeDtypeStruct((), jnp.float32))
-    return Contender(PRODUCTS, "function", lambda: jnp.zeros((), jnp.float32), advance, limit_blas=True)
+    def noise(key, state):
+        return np.float32(0.9) * state + np.float32(0.1) * standard_normal(key, state.shape, state.dtype)
 
+    def activation(key, state):
+        return jax.nn.gelu(state, approximate=False) + np.float32(0.1)
 
-def load_problem(data_dir: Path) -> tuple[np.ndarray, np.ndarray, str]:
-    """Inputs, targets, and what they are."""
-    if data_dir.is_dir():
-        data = load_dataset("cifar10", N, 16, data_dir=data_dir)
-        return data.x_train, data.y_train, "CIFAR-10, first 256 training images"
-    rng = np.random.default_rng(0)
-    labels = rng.integers(OUTPUTS, size=N)
-    return rng.normal(size=(N, INPUTS)), np.eye(OUTPUTS)[labels] - 1 / OUTPUTS, "random inputs (CIFAR-10 not found)"
+    def evidence(key, state):
+        return 1e-30 * log_evidence(psi + state, y, NOISE)
 
-
-def describe_machine() -> dict[str, Any]:
-    """The class of machine, without anything that tells which one it is."""
-    model, memory = platform.machine(), None
-    if (cpuinfo := Path("/proc/cpuinfo")).is_file():
-        named = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = named[0].split(":", 1)[1].strip() if named else model
-    if hasattr(os, "sysconf"):
-        memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"cpu": model, "cores": cores, "memory_gib": memory, "backend": jax.default_backend()}
+    return {
+        PRODUCTS: (nothing, products),
+        "noise and proposal": (a, noise),
+        "activation": (a, activation),
+        "n x n evidence": (jnp.zeros(()), evidence),
+    }
 
 
-def describe_packages() -> dict[str, str]:
-    """Python and the packages that matter to speed."""
-    names = ["widebnn", "jax", "jaxlib", "numpy", "scipy"]
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names}
+def part_contender(name: str, width: int) -> Contender:
+    """One part of a step, timed like a sampler."""
+    start, part = parts(width)[name]
+    shapes = jax.eval_shape(lambda: start)
+    advance = compile_loop(lambda key, state: (part(key, state), 1.0, False), shapes)
+    return Contender(name, "function", lambda: jnp.array(start), advance, limit_blas=True)
 
 
 def summarise(contender: Contender, width: int) -> dict[str, Any]:
@@ -262,51 +185,6 @@ def agreement(x: np.ndarray, y: np.ndarray, width: int) -> float:
     return published_recipe.disagreement(recipe.log_density, target.log_likelihood, positions)
 
 
-class Display:
-    """Progress with ETA: a bar on terminals, a line per round elsewhere."""
-
-    def __init__(self, total: float):
-        self._console = Console(stderr=True)
-        self._began = time.perf_counter()
-        self._total, self._done = total, 0.0
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:3.0f} %"),
-            TimeElapsedColumn(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-            speed_estimate_period=600,
-        )
-        self._task = self._bar.add_task("starting", total=total)
-
-    def __enter__(self) -> Display:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._bar.stop()
-
-    def doing(self, what: str) -> None:
-        """Say what comes next."""
-        self._bar.update(self._task, description=what)
-
-    def advance(self, work: float) -> None:
-        """Some of the total is done."""
-        self._done += work
-        self._bar.advance(self._task, work)
-
-    def finish_round(self, what: str) -> None:
-        """A line for logs."""
-        if not self._console.is_terminal:
-            elapsed = time.perf_counter() - self._began
-            left = elapsed * (self._total / self._done - 1)
-            self._console.print(f"{what}: {elapsed:.0f} s so far, ETA {max(left, 0):.0f} s", highlight=False)
-
-
 def run_width(
     pairs: list[tuple[str, str]], width: int, repeats: int, x: np.ndarray, y: np.ndarray, show: Display
 ) -> list[dict[str, Any]]:
@@ -314,7 +192,8 @@ def run_width(
     work = work_of(width)
     contenders = []
     builders = {", ".join(pair): lambda pair=pair: widebnn_contender(*pair, width, x, y) for pair in pairs}
-    builders |= {RECIPE: lambda: recipe_contender(width, x, y), PRODUCTS: lambda: products_contender(width)}
+    builders |= {name: lambda name=name: part_contender(name, width) for name in PARTS}
+    builders[RECIPE] = lambda: recipe_contender(width, x, y)
     for name, build in builders.items():
         show.doing(f"width {width}, compiling {name}")
         contender = build()
@@ -334,11 +213,6 @@ def run_width(
 def work_of(width: int) -> float:
     """About how long a measurement with its initialisation takes, for the ETA only."""
     return 1 + width / 2000
-
-
-def digits(value: float) -> str:
-    """Three digits, never an exponent."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def print_tables(report: dict[str, Any], console: Console) -> None:
@@ -444,13 +318,6 @@ def draw_figure(report: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
-def positive(text: str) -> int:
-    """A whole number from 1 on, for argparse."""
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
-    return int(text)
-
-
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -471,7 +338,7 @@ def parse_arguments() -> argparse.Namespace:
     arguments.repeats = arguments.repeats or (1 if arguments.quick else 3)
     if arguments.data_dir is not None and not arguments.data_dir.is_dir():
         parser.error("--data-dir: there is no such folder")
-    arguments.data_dir = arguments.data_dir or ROOT.parent / "shared" / "data" / "cifar10"
+    arguments.data_dir = arguments.data_dir or DATA_DIR
     return arguments
 
 
@@ -479,7 +346,7 @@ def main() -> None:
     """Measure, print, save."""
     arguments = parse_arguments()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    x, y, data = load_problem(arguments.data_dir)
+    x, y, _, data = load_problem(arguments.data_dir)
     chosen = [s for s in SAMPLERS if s == "pcn" or s in arguments.samplers]
     everything = [(s, c) for c in COORDINATES for s in chosen]
     pairs = {w: QUICK if arguments.quick else LARGE if w > 4096 else everything for w in arguments.widths}
@@ -495,7 +362,7 @@ def main() -> None:
         "results": [],
         "ratios": [],
     }
-    work = sum((len(pairs[w]) + 2) * (arguments.repeats + 1) * work_of(w) for w in arguments.widths)
+    work = sum((len(pairs[w]) + 1 + len(PARTS)) * (arguments.repeats + 1) * work_of(w) for w in arguments.widths)
     with double_precision(), Display(work) as show:
         report["recipe_log_density_disagreement"] = agreement(x, y, min(arguments.widths))
         for width in arguments.widths:

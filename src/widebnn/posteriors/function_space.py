@@ -150,12 +150,14 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
 def row_space(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(F, V) with inputs = F V': singular directions above rounding; dependent inputs reduce the rank.
 
-    Of all such bases the one that makes F lower triangular: input i is a combination of the first i directions.
+    Of all such bases the one that makes F lower triangular with a positive diagonal: input i is a combination of
+    the first i directions. Independent inputs have F = chol(inputs inputs').
     """
     u, s, vt = np.linalg.svd(inputs, full_matrices=False)
     rank = max(1, int(np.sum(s > s[0] * max(inputs.shape) * np.finfo(np.float64).eps)))
     rotation, upper = np.linalg.qr((u[:, :rank] * s[:rank]).T)
-    return upper.T, vt[:rank].T @ rotation
+    signs = np.where(np.diagonal(upper) < 0, -1.0, 1.0)
+    return upper.T * signs, vt[:rank].T @ (rotation * signs)
 
 
 def _is_its_own_root(inputs: jax.Array) -> bool:

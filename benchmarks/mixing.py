@@ -73,6 +73,8 @@ class Contender(NamedTuple):
 
     algorithm: SamplingAlgorithm
     burn_in: int
+    allow_double: bool = True
+    """False for kernels that mix float32 positions with float64 numbers wherever JAX allows those."""
 
 
 class PeerState(NamedTuple):
@@ -105,22 +107,24 @@ def peers(target: widebnn.Target, position: Any) -> dict[str, Contender]:
     def log_density(u):
         return target.log_likelihood(u) - 0.5 * inner(u, u)
 
+    # A double step size would turn BlackJAX's float32 positions into float64.
     def mala(step_size):
         # BlackJAX's step size is half the variance of the noise.
-        return peer(blackjax.mala(log_density, step_size**2 / 2), lambda info: 1)
+        return peer(blackjax.mala(log_density, (step_size**2 / 2).astype(jnp.float32)), lambda info: 1)
 
     def hmc(step_size):
         steps = jnp.clip(jnp.round(math.pi / 2 / step_size), 1, 200).astype(int)
-        return peer(blackjax.hmc(log_density, step_size, mass, steps), lambda info: steps)
+        return peer(blackjax.hmc(log_density, step_size.astype(jnp.float32), mass, steps), lambda info: steps)
 
     def nuts(step_size):
-        return peer(blackjax.nuts(log_density, step_size, mass), lambda info: info.num_integration_steps)
+        kernel = blackjax.nuts(log_density, step_size.astype(jnp.float32), mass)
+        return peer(kernel, lambda info: info.num_integration_steps)
 
     return {
-        "BlackJAX MALA": Contender(tuned(mala, dual_averaging(0.574, 0.01, 2.0), 400), 400),
+        "BlackJAX MALA": Contender(tuned(mala, dual_averaging(0.574, 0.01, 2.0), 400), 400, False),
         "BlackJAX HMC, quarter turn": Contender(tuned(hmc, dual_averaging(0.65, 0.05, 1.5), 80), 80),
         "BlackJAX NUTS": Contender(tuned(nuts, dual_averaging(0.8, 0.05, 1.5), 50), 50),
-        "BlackJAX elliptical slice": Contender(blackjax_slice(target, position), 50),
+        "BlackJAX elliptical slice": Contender(blackjax_slice(target, position), 50, False),
     }
 
 
@@ -179,11 +183,11 @@ def measure(contender: Contender, collect: Any, position: Any, seconds: float) -
         def body(i, carry):
             state, totals = carry
             state, info = algorithm.step(jax.random.fold_in(key, first + i), state)
-            return state, totals + jnp.stack([info.acceptance_rate, jnp.asarray(info.gradients, jnp.float64)])
+            return state, totals + jnp.stack([info.acceptance_rate, jnp.asarray(info.gradients, float)])
 
         return jax.lax.fori_loop(0, count, body, (state, jnp.zeros(2)))
 
-    key, zero = jax.random.key(1), np.int64(0)
+    key, zero = jax.random.key(1), np.int32(0)
     state = jax.jit(algorithm.init)(position)
     advance = jax.jit(steps_of, donate_argnums=0).lower(state, key, zero, zero).compile()
     observe = jax.jit(lambda state: collect(state.position) | {"lp": state.log_likelihood})
@@ -192,7 +196,7 @@ def measure(contender: Contender, collect: Any, position: Any, seconds: float) -
     def go(state, count):
         nonlocal done
         began = time.perf_counter()
-        state, totals = jax.block_until_ready(advance(state, key, np.int64(done), np.int64(count)))
+        state, totals = jax.block_until_ready(advance(state, key, np.int32(done), np.int32(count)))
         done += count
         return state, np.asarray(totals), time.perf_counter() - began
 
@@ -273,7 +277,7 @@ def run_width(width: int, problem: Problem, seconds: float, show: Display) -> li
     collect, rows = statistics_of(target), []
     for name, contender in contenders(target, position).items():
         show.doing(f"width {width}, {name}")
-        with one_blas_thread():
+        with one_blas_thread(), jax.enable_x64(contender.allow_double):
             segments = measure(contender, collect, position, seconds)
         rows.append(summarise(name, width, segments, [segment["ms_per_step"] for segment in segments]))
         show.advance(1)

@@ -80,14 +80,32 @@ def brute_hmc(b, u, w):
     return v, b.joint(v, p) - b.joint(u, w)
 
 
-def brute_hilbert_hmc(b, u, w):
-    p = w
-    v = u
-    for _ in range(3):
-        p = p + STEP / 2 * b.grad_l(v)
+def rotate_and_kick(b, u, w, kicks):
+    v, p = u, w + STEP * kicks[0] * b.grad_l(u)
+    for kick in kicks[1:]:
         v, p = np.cos(STEP) * v + np.sin(STEP) * p, np.cos(STEP) * p - np.sin(STEP) * v
-        p = p + STEP / 2 * b.grad_l(v)
+        p = p + STEP * kick * b.grad_l(v)
     return v, b.joint(v, p) - b.joint(u, w)
+
+
+def brute_hilbert_hmc(b, u, w):
+    first = (3 - np.sqrt(3)) / 3
+    return rotate_and_kick(b, u, w, [first, 2 - 2 * first, 2 * first, 2 - 2 * first, first])
+
+
+def test_odd_numbers_of_steps_are_the_leapfrog():
+    """Also: one step of angle e moves by sin(e) times the noise."""
+    target = small_target("marginal")
+    position, noise = (target.sample_reference(jax.random.key(seed)) for seed in (0, 1))
+    u, unravel = ravel_pytree(position)
+    w = np.asarray(ravel_pytree(noise)[0])
+    for steps in (1, 3):
+        algorithm = samplers.hilbert_hmc(target.log_likelihood, STEP, steps)
+        proposal = algorithm.propose(algorithm.init(position), noise)
+        kicks = [0.5] + [1.0] * (steps - 1) + [0.5]
+        v, expected = rotate_and_kick(BruteForce(target, unravel), np.asarray(u), w, kicks)
+        np.testing.assert_allclose(ravel_pytree(proposal.state.position)[0], v, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(proposal.log_ratio, expected, rtol=1e-9, atol=1e-8)
 
 
 def brute_underdamped(b, u, w):
@@ -104,7 +122,7 @@ CASES = {
     "pcnl": (brute_pcnl, {}),
     "hmc": (brute_hmc, {"num_steps": 3}),
     "underdamped": (brute_underdamped, {"friction": 0.7}),
-    "hilbert_hmc": (brute_hilbert_hmc, {"num_steps": 3}),
+    "hilbert_hmc": (brute_hilbert_hmc, {"num_steps": 4}),
 }
 
 

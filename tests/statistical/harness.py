@@ -36,7 +36,7 @@ OUTPUTS = 2
 STEP_SIZES = {"rwmh": 0.4, "pcn": 0.5, "pcnl": 0.6, "mala": 0.5, "underdamped": 0.5, "hmc": 0.35, "hilbert_hmc": 0.5}
 WEIGHT_SPACE_STEP_SIZES = {"rwmh": 0.2, "pcn": 0.25} | dict.fromkeys(["pcnl", "mala", "underdamped"], 0.2)
 WEIGHT_SPACE_STEP_SIZES |= dict.fromkeys(["hmc", "hilbert_hmc"], 0.12)
-OPTIONS = {"hmc": {"num_steps": 4}, "hilbert_hmc": {"num_steps": 3}}
+OPTIONS = {"hmc": {"num_steps": 4}, "hilbert_hmc": {"num_steps": 2}}
 
 
 def compiled(function):

@@ -28,7 +28,7 @@ from widebnn.samplers import SAMPLERS
 ROOT = Path(__file__).resolve().parents[1]
 DATA_DIR = ROOT.parent / "shared" / "data" / "cifar10"
 N, N_TEST, INPUTS, OUTPUTS, NOISE = 256, 16, 3072, 10, 0.1
-MEASUREMENT_SECONDS = 0.8
+MEASUREMENT_SECONDS = 0.5
 """What the steps of one measurement should take; a single step may take longer."""
 ATTEMPTS = 3
 """How often a measurement that makes no sense is made again."""

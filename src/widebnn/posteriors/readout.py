@@ -45,6 +45,17 @@ def _solve_lower(factor: jax.Array, b: jax.Array, *, transpose: bool = False) ->
     return triangular_solve(factor, b, left_side=True, lower=True, transpose_a=transpose)
 
 
+def _inverse_of_lower(factor: jax.Array) -> jax.Array:
+    """The inverse of a lower triangular matrix, mostly by products: faster than one triangular solve."""
+    n = factor.shape[0]
+    if n <= 128:
+        return _solve_lower(factor, jnp.eye(n))
+    h = n // 2
+    first, last = _inverse_of_lower(factor[:h, :h]), _inverse_of_lower(factor[h:, h:])
+    below = -last @ (factor[h:, :h] @ first)
+    return jnp.block([[first, jnp.zeros((h, n - h))], [below, last]])
+
+
 class Conditional(NamedTuple):
     """The posterior of the readout given the features."""
 
@@ -180,8 +191,8 @@ def _log_evidence_backward(form, saved, cotangent):
     psi, y, noise, factor, a = saved
     n, p = psi.shape
     outputs = y.shape[1]
-    inverse_factor = _solve_lower(factor, jnp.eye(factor.shape[0]))
-    inverse = jnp.matmul(inverse_factor.T, inverse_factor)
+    inverse_factor = _inverse_of_lower(factor)
+    inverse = inverse_factor.T @ inverse_factor
     if form == "dual":
         by_kernel = (a @ a.T - outputs * inverse).astype(psi.dtype)
         by_psi = product(by_kernel, psi)

@@ -18,8 +18,10 @@ lint: $(READY)  ## style, types, and the rule against unsafe loading
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## time per step of every sampler and coordinate system, beside the published recipe
+bench: $(READY)  ## speed, mixing and growth of cost, beside the published recipe and BlackJAX (about an hour)
 	$(BIN)/python benchmarks/steps.py
+	$(BIN)/python benchmarks/mixing.py
+	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/report.py
 
 clean:

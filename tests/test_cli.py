@@ -83,6 +83,16 @@ def test_the_same_seed_gives_the_same_numbers(run, widebnn_here):
 
 
 @pytest.mark.ambient
+def test_the_chain_of_all_weights(widebnn_here):
+    """--space full counts all weights in the dimension and carries the test inputs."""
+    code, stdout, stderr = widebnn_here(*FAST, "--space", "full", "--sampler", "mala", "--step-size", 0.02, "--json")
+    assert code == 0, stderr
+    summary = json.loads(stdout.splitlines()[-1])
+    assert (summary["space"], summary["carry"]) == ("full", True)
+    assert summary["ess_per_step"]["predictions_min"] > 0
+
+
+@pytest.mark.ambient
 def test_regression_from_an_npz_file(tmp_path, widebnn_here):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 3))
@@ -112,6 +122,8 @@ def test_regression_from_an_npz_file(tmp_path, widebnn_here):
         (["--noise", "-1"], "noise must be greater than 0"),
         (["--n-train", "5000"], "1797"),
         (["--friction", "2"], "friction"),
+        (["--space", "full", "--coordinates", "marginal"], "space"),
+        (["--carry", "--coordinates", "marginal"], "carry"),
         (["--burn-in", "0"], "needs a step_size, or a burn_in"),
         (["--thin", "5000"], "keeps nothing"),
         (["--out", "/dev/null/run"], "/dev/null"),

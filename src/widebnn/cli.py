@@ -42,6 +42,13 @@ class Coordinates(StrEnum):
     function = "function"
 
 
+class Space(StrEnum):
+    """Which coordinates the chain has, for --help."""
+
+    reduced = "reduced"
+    full = "full"
+
+
 class Sampler(StrEnum):
     """Names of samplers, for --help."""
 
@@ -78,6 +85,20 @@ def sample(
     coordinates: Annotated[
         Coordinates, typer.Option(help="What the chain moves in; all give the same posterior over functions.")
     ] = Coordinates.function,
+    space: Annotated[
+        Space,
+        typer.Option(
+            help="For function coordinates: reduced moves what the data sees; full is the paper's chain on all "
+            "weights, exactly in law, at the same cost (one hidden layer)."
+        ),
+    ] = Space.reduced,
+    carry: Annotated[
+        bool | None,
+        typer.Option(
+            help="For function coordinates: let the chain carry the function at the test inputs, so that their "
+            "autocorrelation is that of the chain; otherwise they are drawn afresh.  [default: with --space full]"
+        ),
+    ] = None,
     sampler: Annotated[Sampler, typer.Option(help="Markov kernel; lmc is the paper's name for mala.")] = Sampler.auto,
     step_size: Annotated[
         float | None, typer.Option(help="Coefficient of the noise in the proposal.  [default: tuned during burn-in]")
@@ -109,8 +130,17 @@ def sample(
     folder = _prepare(out)
     dataset = load_dataset(data, n_train, n_test, data_dir=data_dir)
     network = widebnn.dense(dataset.x_train.shape[1], [width] * depth, activation.value)
+    has_test = len(dataset.x_test) > 0
+    carried = has_test and (space is Space.full if carry is None else carry)
     target = widebnn.posterior(
-        network, dataset.x_train, dataset.y_train, noise=noise, coordinates=coordinates.value, dtype=dtype
+        network,
+        dataset.x_train,
+        dataset.y_train,
+        noise=noise,
+        coordinates=coordinates.value,
+        space=space.value,
+        carry=dataset.x_test if carried else None,
+        dtype=dtype,
     )
     result = widebnn.sample(
         target,
@@ -120,7 +150,7 @@ def sample(
         thin=thin,
         chains=chains,
         seed=seed,
-        collect=widebnn.track(target, dataset.x_test if len(dataset.x_test) else None),
+        collect=widebnn.track(target, dataset.x_test if has_test and not carried else None),
         **options,
     )
     configuration = {
@@ -132,6 +162,8 @@ def sample(
         "activation": activation.value,
         "noise": noise,
         "coordinates": coordinates.value,
+        "space": space.value,
+        "carry": carried,
         "sampler": sampler.value,
         "dtype": dtype,
         **options,

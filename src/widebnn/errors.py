@@ -8,6 +8,9 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
 
 
 class WidebnnError(ValueError):
@@ -64,3 +67,15 @@ def check_real(
         wanted = " and ".join(expected) or "finite"
         raise WidebnnError(f"{name} must be {wanted}, got {value}.{' ' + advice if advice else ''}")
     return number
+
+
+def check_numbers(name: str, value: Any) -> np.ndarray:
+    """Return ``value`` as a float64 array if it is numeric and finite."""
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise WidebnnError(f"{name} must be a numeric array; encode text or missing entries first.") from None
+    bad = np.count_nonzero(~np.isfinite(array))
+    if bad:
+        raise WidebnnError(f"{name} has {bad} NaN or infinite entries; remove or impute them first.")
+    return array

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.linalg
 import scipy.special
 
-from widebnn.errors import WidebnnError, check_choice, check_integer, check_real
+from widebnn.errors import WidebnnError, check_choice, check_integer, check_numbers, check_real
 from widebnn.networks.activations import activation_function
 from widebnn.networks.dense import DenseNetwork
 from widebnn.precision import double_precision
@@ -129,7 +129,7 @@ def expected_product(
     """
     closed_form = _closed_form(activation, method)
     order = check_integer("quadrature_order", quadrature_order, 2)
-    a, b, c = _numbers("a", a), _numbers("b", b), _numbers("c", c)
+    a, b, c = check_numbers("a", a), check_numbers("b", b), check_numbers("c", c)
     if np.any(a < 0) or np.any(b < 0):
         raise WidebnnError("a and b must not be negative: they are the variances of u and v.")
     if np.any(c**2 > a * b * (1 + 1e-9) + np.finfo(np.float64).tiny):
@@ -221,7 +221,7 @@ def gp_posterior(
     noise = check_real("noise", noise, above=0, advice="It is the standard deviation of the observations.")
     x = _inputs("x", x, getattr(network, "input_dim", None))
     x_test = _inputs("x_test", x_test, x.shape[1])
-    y = _numbers("y", y)
+    y = check_numbers("y", y)
     if y.ndim not in (1, 2):
         raise WidebnnError(f"y must have shape (n,) or (n, outputs); got {y.shape}.")
     if y.shape[0] != x.shape[0]:
@@ -262,22 +262,11 @@ def _closed_form(activation: Activation, method: str) -> Callable[..., jax.Array
 
 def _inputs(name: str, value: Any, columns: int | None) -> np.ndarray:
     """A finite float64 matrix with at least one row and the expected number of columns."""
-    array = _numbers(name, value)
+    array = check_numbers(name, value)
     if array.ndim != 2:
         raise WidebnnError(f"{name} must be a 2-D array, rows are inputs; got shape {array.shape}. Try reshape(-1, 1).")
     if array.shape[0] == 0:
         raise WidebnnError(f"{name} is empty: at least one row is needed.")
     if columns is not None and array.shape[1] != columns:
         raise WidebnnError(f"{name} must have {columns} columns, one per input feature; got shape {array.shape}.")
-    return array
-
-
-def _numbers(name: str, value: Any) -> np.ndarray:
-    try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        raise WidebnnError(f"{name} must be a numeric array; encode text or missing entries first.") from None
-    bad = np.count_nonzero(~np.isfinite(array))
-    if bad:
-        raise WidebnnError(f"{name} has {bad} NaN or infinite entries; remove or impute them first.")
     return array

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from widebnn.errors import WidebnnError, check_choice, check_real
+from widebnn.errors import WidebnnError, check_choice, check_numbers, check_real
 from widebnn.networks.dense import DenseNetwork
 from widebnn.networks.network import Network
 from widebnn.posteriors.function_space import function_target
@@ -71,7 +71,7 @@ def posterior(
     _check_network(network, x, coordinates)
     full = check_choice("space", space, ("reduced", "full")) == "full"
     if coordinates == "function":
-        carry = None if carry is None else _as_numbers("carry", carry)
+        carry = None if carry is None else check_numbers("carry", carry)
         if carry is not None and carry.shape[1:] != x.shape[1:]:
             raise WidebnnError(f"carry must have {x.shape[1]} columns like x; got shape {carry.shape}.")
         build = functools.partial(build, carry=carry, full=full)
@@ -87,8 +87,8 @@ def posterior(
 
 def _check_arrays(x: Any, y: Any) -> tuple[Any, Any]:
     """Shapes, and values where they are known (they are not while JAX traces the call)."""
-    x = x if isinstance(x, jax.core.Tracer) else _as_numbers("x", x)
-    y = y if isinstance(y, jax.core.Tracer) else _as_numbers("y", y)
+    x = x if isinstance(x, jax.core.Tracer) else check_numbers("x", x)
+    y = y if isinstance(y, jax.core.Tracer) else check_numbers("y", y)
     if x.ndim < 2:
         raise WidebnnError(f"x must be a 2-D array, rows are inputs; got shape {x.shape}. Try x.reshape(-1, 1).")
     if y.ndim == 1:
@@ -100,17 +100,6 @@ def _check_arrays(x: Any, y: Any) -> tuple[Any, Any]:
     if x.shape[0] != y.shape[0]:
         raise WidebnnError(f"x and y must have the same number of rows; got {x.shape[0]} and {y.shape[0]}.")
     return x, y
-
-
-def _as_numbers(name: str, value: Any) -> np.ndarray:
-    try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        raise WidebnnError(f"{name} must be a numeric array; encode text or missing entries first.") from None
-    bad = np.count_nonzero(~np.isfinite(array))
-    if bad:
-        raise WidebnnError(f"{name} has {bad} NaN or infinite entries; remove or impute them first.")
-    return array
 
 
 def _check_network(network: Network, x: jax.Array, coordinates: str) -> None:

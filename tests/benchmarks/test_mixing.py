@@ -1,0 +1,60 @@
+"""The mixing benchmark measures what it says, on a target whose answers are known."""
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import widebnn
+from mixing import Contender, ess_per_step, measure, peer
+from widebnn.samplers import build_sampler
+from widebnn.samplers.tree import inner
+
+DIMENSION = 20
+TARGET = widebnn.Target(
+    log_likelihood=lambda u: -1.5 * jnp.sum(u**2),  # with the prior: N(0, 1/4)
+    sample_reference=lambda key: jax.random.normal(key, (DIMENSION,), jnp.float64),
+)
+
+
+def log_density(u):
+    return TARGET.log_likelihood(u) - 0.5 * inner(u, u)
+
+
+def collect(position):
+    return {"projections": position[:2], "mean": position[2:5]}
+
+
+@pytest.mark.parametrize("name", ["ours", "BlackJAX"])
+def test_draws_and_rates(name):
+    """Variance 1/4 in every coordinate, gradients counted, and effective samples near one per step."""
+    if name == "ours":
+        algorithm = build_sampler("hilbert_hmc", TARGET.log_likelihood, step_size=0.1, num_steps=8)
+    else:
+        algorithm = peer(blackjax.hmc(log_density, 0.1, jnp.ones(DIMENSION), 8), lambda info: 8)
+    segments = measure(Contender(algorithm, 20), collect, TARGET.sample_reference(jax.random.key(0)), seconds=0.3)
+    draws = np.concatenate([segment["draws"]["projections"] for segment in segments])
+    assert abs(draws.var() - 0.25) < 0.05
+    lp = np.concatenate([segment["draws"]["lp"] for segment in segments])
+    np.testing.assert_allclose(lp.mean(), -1.5 * DIMENSION / 4, rtol=0.1)
+    for segment in segments:
+        assert segment["gradients_per_step"] == 8
+        assert 0.9 < segment["acceptance_rate"] <= 1
+        assert segment["ms_per_step"] > 0
+    rates = ess_per_step(segments)
+    thin = segments[0]["thin"]
+    assert 0.3 < thin * rates["log-likelihood"] < 3, "stored draws are far apart, hence independent"
+    assert rates["slowest projection"] <= 2 * rates["predictive mean"]
+
+
+def test_slow_chains_have_few_effective_samples():
+    rng = np.random.default_rng(0)
+    walk = np.zeros((1000, 3))
+    for i in range(1, 1000):
+        walk[i] = 0.95 * walk[i - 1] + rng.normal(size=3)
+    segment = {"steps": 5000, "draws": {"lp": walk[:, 0], "mean": walk, "projections": walk}}
+    rates = ess_per_step([segment])
+    expected = (1 - 0.95) / (1 + 0.95) * 1000 / 5000
+    assert 0.4 * expected < rates["predictive mean"] < 2.5 * expected
+    assert rates["slowest projection"] <= rates["predictive mean"]

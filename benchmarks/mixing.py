@@ -58,7 +58,7 @@ from widebnn.samplers.tuning import dual_averaging, tuned
 from widebnn.sampling.projections import random_projections
 
 SEGMENTS = 3
-LEAST_DRAWS = 30
+LEAST_DRAWS = 12
 """Per segment, however long they take."""
 DRAW_SECONDS = 0.03
 """How long the steps between two stored draws should take at least."""
@@ -123,7 +123,7 @@ def peers(target: widebnn.Target, position: Any) -> dict[str, Contender]:
     return {
         "BlackJAX MALA": Contender(tuned(mala, dual_averaging(0.574, 0.01, 2.0), 400), 400, False),
         "BlackJAX HMC, quarter turn": Contender(tuned(hmc, dual_averaging(0.65, 0.05, 1.5), 80), 80),
-        "BlackJAX NUTS": Contender(tuned(nuts, dual_averaging(0.8, 0.05, 1.5), 50), 50),
+        "BlackJAX NUTS": Contender(tuned(nuts, dual_averaging(0.8, 0.05, 1.5), 30), 30),
         "BlackJAX elliptical slice": Contender(blackjax_slice(target, position), 50, False),
     }
 
@@ -382,8 +382,8 @@ def draw_figure(report: dict[str, Any], path: Path) -> None:
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--widths", type=positive, nargs="+", default=[512, 1024, 2048, 4096, 8192])
-    parser.add_argument("--seconds", type=float, default=24.0, help="sampling time per sampler and width")
+    parser.add_argument("--widths", type=positive, nargs="+", default=[512, 1024, 4096, 8192])
+    parser.add_argument("--seconds", type=float, default=20.0, help="sampling time per sampler and width")
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder with the CIFAR-10 binary files")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/mixing.json"), help="default %(default)s")
     return parser.parse_args()

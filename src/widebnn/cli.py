@@ -213,6 +213,95 @@ def demo(
     )
 
 
+class Experiment(StrEnum):
+    """Names of experiments, for --help."""
+
+    acceptance = "acceptance"
+    ess = "ess"
+    rhat = "rhat"
+    traces = "traces"
+    beyond = "beyond"
+    all = "all"
+
+
+class ScaleName(StrEnum):
+    """Names of scales, for --help."""
+
+    smoke = "smoke"
+    laptop = "laptop"
+    paper = "paper"
+
+
+@app.command()
+def reproduce(
+    what: Annotated[Experiment, typer.Argument(help="Which experiment; all runs every one.")] = Experiment.all,
+    scale: Annotated[
+        ScaleName,
+        typer.Option(help="smoke: minutes; laptop: hours, all widths; paper: a million steps per cell, days."),
+    ] = ScaleName.smoke,
+    data: Annotated[str, typer.Option(help="digits, cifar10 or mnist.")] = "digits",
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the run; the same command goes on where it stopped.")] = Path(
+        "runs/reproduce"
+    ),
+    samplers: Annotated[str | None, typer.Option(help="Only these, separated by commas: pcn,pcnl,lmc,...")] = None,
+    widths: Annotated[str | None, typer.Option(help="Instead of the scale's, separated by commas.")] = None,
+    step_sizes: Annotated[str | None, typer.Option(help="Instead of the scale's, separated by commas.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all chains.")] = 0,
+) -> None:
+    """Re-run the paper's experiments and write figures, a table of its numbers beside ours, and report.html.
+
+    Interrupt it whenever you like: finished cells are kept, and the same command goes on.
+
+    Example: widebnn reproduce all --scale laptop --data cifar10 --data-dir DIR --out runs/paper
+    """
+    from widebnn.data import load_dataset
+    from widebnn.errors import check_choice, check_integer, check_real
+    from widebnn.experiments import EXPERIMENTS, SCALES, plan, run_grid
+    from widebnn.experiments.cells import LABELS
+    from widebnn.experiments.grid import write_config
+    from widebnn.experiments.report import write_report
+
+    size = SCALES[scale.value]
+    names = EXPERIMENTS if what is Experiment.all else (what.value,)
+    chosen = [check_choice("samplers", name, LABELS) for name in samplers.split(",")] if samplers else None
+    own_widths = [check_integer("widths", _whole("widths", text), 1) for text in widths.split(",")] if widths else None
+    own_sizes = (
+        [check_real("step_sizes", text, above=0, at_most=1) for text in step_sizes.split(",")]  # type: ignore[arg-type]
+        if step_sizes
+        else None
+    )
+    dataset = load_dataset(data, size.n_train, size.n_test, data_dir=data_dir)
+    cells = plan(names, size, chosen, own_widths, own_sizes, check_integer("seed", seed, 0))
+    if not cells:
+        raise WidebnnError(f"{what.value} has no cell for samplers {samplers}; leave --samplers out, or run all.")
+    config: dict[str, Any] = {
+        "data": dataset.name,
+        "n_train": len(dataset.x_train),
+        "n_test": len(dataset.x_test),
+        "scale": scale.value,
+        "seed": seed,
+    }
+    write_config(out, config)
+    console = Console()
+    console.print(f"{len(cells)} cells, results in {out}", highlight=False)
+    try:
+        results = run_grid(cells, dataset, out)
+    except KeyboardInterrupt:
+        console.print(f"Interrupted: finished cells are in {out}, and the same command goes on.", highlight=False)
+        raise typer.Exit(130) from None
+    summary = write_report(out, results, dataset, size, config)
+    for claim in summary["claims"]:
+        console.print(f"{claim['verdict']}: {claim['claim']}", highlight=False)
+    console.print(f"Wrote report.html, summary.json and figures to {out}", highlight=False)
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.strip().isdigit():
+        raise WidebnnError(f"{name} must be whole numbers separated by commas, got {text!r}.")
+    return int(text)
+
+
 def _prepare(out: Path | None) -> Path | None:
     """Create the output folder before any work is done, and never write over another run."""
     if out is None:

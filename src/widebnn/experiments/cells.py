@@ -1,0 +1,180 @@
+"""One cell of a grid: a sampler with a step size on a network of some width and depth."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from widebnn.data import Dataset
+from widebnn.errors import WidebnnError
+from widebnn.experiments.published_pcnl import published_pcnl_target
+from widebnn.networks import dense
+from widebnn.posteriors import posterior
+from widebnn.posteriors.target import NetworkTarget
+from widebnn.precision import double_precision
+from widebnn.sampling import Result, sample
+from widebnn.sampling.projections import random_projections
+
+NOISE = 0.1
+PROJECTIONS = 100
+FOLLOWED_INPUTS = 16
+"""Test inputs at which the function itself is stored, for the distance from the infinite-width limit."""
+MOMENTUM_REFRESH = 0.01
+"""Share of the momentum's variance that the published Langevin code renews per step."""
+
+LABELS = {
+    "pcn": "pCN",
+    "pcnl": "pCNL",
+    "lmc": "LMC (MALA, as printed)",
+    "underdamped": "LMC (underdamped, as coded)",
+    "pcnl_published": "pCNL with the published potential (another law)",
+    "marginal_pcn": "pCN, marginal-conditional",
+    "hilbert_hmc": "Hilbert-space HMC",
+    "elliptical_slice": "elliptical slice",
+}
+"""What each sampler of the experiments is called in figures."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One run. ``step_size=None`` means tuned during burn-in, or none."""
+
+    sampler: str
+    step_size: float | None
+    width: int
+    depth: int
+    steps: int
+    burn_in: int
+    thin: int
+    chains: int = 1
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """A file name that tells the cell from all others of a grid."""
+        size = "tuned" if self.step_size is None else f"b{self.step_size:g}"
+        chains = f"-{self.chains}chains" if self.chains > 1 else ""
+        return f"{self.sampler}-{size}-w{self.width}-d{self.depth}{chains}"
+
+    @property
+    def label(self) -> str:
+        """For progress displays."""
+        size = "tuned" if self.step_size is None else f"step size {self.step_size:g}"
+        chains = f", {self.chains} chains" if self.chains > 1 else ""
+        return f"{self.sampler}, {size}, width {self.width}, depth {self.depth}{chains}"
+
+    @property
+    def work(self) -> float:
+        """About how much it costs, for the ETA only."""
+        gradients = {"pcn": 0.5, "marginal_pcn": 0.5, "elliptical_slice": 4.0, "hilbert_hmc": 8.0}
+        steps = self.chains * (self.steps + self.burn_in)
+        return steps * gradients.get(self.sampler, 1.0) * self.depth * (500 + self.width)
+
+
+def build_target(cell: Cell, dataset: Dataset) -> NetworkTarget:
+    """The chain of the paper: all weights where that is possible (one hidden layer), test inputs carried along."""
+    network = dense(dataset.x_train.shape[1], [cell.width] * cell.depth)
+    if cell.sampler == "pcnl_published":
+        return published_pcnl_target(network, dataset.x_train, dataset.y_train, NOISE, dataset.x_test)
+    whole = cell.depth == 1 and cell.sampler != "marginal_pcn"
+    return posterior(
+        network,
+        dataset.x_train,
+        dataset.y_train,
+        noise=NOISE,
+        space="full" if whole else "reduced",
+        carry=dataset.x_test,
+    )
+
+
+def sampler_options(cell: Cell) -> tuple[str, dict[str, Any]]:
+    """The sampler's name for :func:`widebnn.sample`, and its options."""
+    name = {"pcnl_published": "pcnl", "marginal_pcn": "pcn", "lmc": "mala"}.get(cell.sampler, cell.sampler)
+    options: dict[str, Any] = {} if cell.step_size is None else {"step_size": cell.step_size}
+    if name == "underdamped":
+        if cell.step_size is None:
+            raise WidebnnError("underdamped needs a step size here: its friction follows from it.")
+        options["friction"] = -0.5 * math.log1p(-MOMENTUM_REFRESH) / cell.step_size
+    return name, options
+
+
+def run_cell(cell: Cell, dataset: Dataset, progress: bool | None = False) -> xr.Dataset:
+    """Run it and keep, per stored draw, the statistics of the paper: projections of weights and of predictions."""
+    target = build_target(cell, dataset)
+    name, options = sampler_options(cell)
+    result = sample(
+        target,
+        name,
+        steps=cell.steps,
+        burn_in=cell.burn_in,
+        thin=cell.thin,
+        chains=cell.chains,
+        seed=cell.seed,
+        collect=_collect(target, dataset),
+        progress=progress,
+        **options,
+    )
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return _to_dataset(cell, result, target)
+
+
+def _collect(target: NetworkTarget, dataset: Dataset):
+    project = target.projections or random_projections(target.sample_reference, PROJECTIONS)
+    outputs = dataset.x_test.shape[0] * dataset.y_train.shape[1]
+    directions = np.random.default_rng(1).normal(size=(outputs, PROJECTIONS))
+    directions = directions / np.linalg.norm(directions, axis=0)
+    followed = min(FOLLOWED_INPUTS, len(dataset.x_test))
+
+    def collect(key, u):
+        f = target.predict(key, u).f
+        predictions = f.reshape(-1) @ jnp.asarray(directions, f.dtype)
+        return {"weights": project(u), "predictions": predictions, "f_test": f[:followed]}
+
+    return collect
+
+
+def _to_dataset(cell: Cell, result: Result, target: NetworkTarget) -> xr.Dataset:
+    """Everything that figures and tables need, and what the cell was."""
+    draws = {
+        "weights": (("chain", "draw", "projection"), result.draws["weights"]),
+        "predictions": (("chain", "draw", "projection"), result.draws["predictions"]),
+        "f_test": (("chain", "draw", "test_input", "output"), result.draws["f_test"]),
+        "lp": (("chain", "draw"), result.stats["lp"]),
+        "acceptance_rate": (("chain", "draw"), result.stats["acceptance_rate"]),
+    }
+    reference_lp = jax.jit(lambda key: target.log_likelihood(target.sample_reference(key)))
+    with double_precision():
+        prior = [float(reference_lp(key)) for key in jax.random.split(jax.random.key(cell.seed + 1), 64)]
+    attributes = {f"cell_{name}": value for name, value in dataclasses.asdict(cell).items() if value is not None}
+    return xr.Dataset(
+        draws,
+        coords={"draw": cell.burn_in + cell.thin * np.arange(1, result.steps // cell.thin + 1)},
+        attrs={
+            **attributes,
+            "dimension": target.dimension,
+            "ms_per_step": result.ms_per_step,
+            "gradients_per_step": result.gradients_per_step,
+            "burn_in_acceptance_rate": result.burn_in_acceptance_rate,
+            "prior_log_likelihood": float(np.mean(prior)),
+            "nonfinite_proposals": int(result.stats["nonfinite"].sum()),
+        },
+    )
+
+
+def cell_of(stored: xr.Dataset) -> Cell:
+    """The cell that a stored run belongs to."""
+    values = {name.removeprefix("cell_"): value for name, value in stored.attrs.items() if name.startswith("cell_")}
+    whole = ("width", "depth", "steps", "burn_in", "thin", "chains", "seed")
+    step_size = values.get("step_size")
+    return Cell(
+        sampler=str(values["sampler"]),
+        step_size=None if step_size is None else float(step_size),
+        **{name: int(values[name]) for name in whole},
+    )

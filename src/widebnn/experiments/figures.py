@@ -1,0 +1,215 @@
+"""The paper's figures, and some beyond it. Colours are Okabe and Ito's, told apart with any colour vision."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from widebnn.diagnostics.principal import principal_traces
+from widebnn.experiments.analysis import find, rhat_against_steps
+from widebnn.experiments.cells import LABELS, cell_of
+from widebnn.experiments.published import published_numbers
+
+STYLES = {
+    "pcn": ("#0072B2", "s"),
+    "pcnl": ("#009E73", "^"),
+    "lmc": ("#D55E00", "o"),
+    "underdamped": ("#CC79A7", "v"),
+    "marginal_pcn": ("#56B4E9", "D"),
+    "pcnl_published": ("#777777", "X"),
+    "hilbert_hmc": ("#000000", "*"),
+    "elliptical_slice": ("#E69F00", "P"),
+}
+PUBLISHED_AS = {"lmc": "lmc", "underdamped": "lmc", "pcn": "pcn", "pcnl": "pcnl", "pcnl_published": "pcnl"}
+
+
+def _width_axis(axis: Axes, widths: list[int]) -> None:
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(widths, [str(width) for width in widths])
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_xlabel("width (hidden units)")
+    axis.grid(color="#dddddd", linewidth=0.8)
+    axis.set_axisbelow(True)
+
+
+def _line(axis: Axes, rows: list[dict[str, Any]], values: list[float], sampler: str, **style: Any) -> None:
+    colour, marker = STYLES[sampler]
+    widths = [row["width"] for row in rows]
+    axis.plot(widths, values, color=colour, marker=marker, markersize=6, linewidth=1.8, label=LABELS[sampler], **style)
+
+
+def _published(axis: Axes, quantity: str, step_size: float, samplers: set[str], floor: float) -> None:
+    """Published values as hollow markers."""
+    for sampler in sorted({PUBLISHED_AS[name] for name in samplers if name in PUBLISHED_AS}):
+        numbers = [
+            (number.width, number.value)
+            for number in published_numbers()
+            if (number.quantity, number.sampler, number.step_size) == (quantity, sampler, step_size)
+        ]
+        if numbers:
+            colour, marker = STYLES[sampler]
+            widths, values = zip(*numbers, strict=True)
+            axis.plot(
+                widths, np.maximum(values, floor), linestyle="none", marker=marker, markersize=10,
+                markerfacecolor="none", markeredgecolor=colour, label=f"{LABELS[sampler].split(' (')[0]}, published",
+            )  # fmt: skip
+
+
+def _legend(figure: Figure, axes: Any, columns: int = 4) -> None:
+    """One legend for all panels, below them."""
+    entries: dict[str, Any] = {}
+    for axis in np.ravel(axes):
+        entries |= {name: handle for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False)
+
+
+def acceptance_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure:
+    """Figure 1: acceptance rate against width, one panel per step size."""
+    main = [row for row in rows if row["chains"] == 1 and row["depth"] == 1 and row["step_size"] is not None]
+    sizes = sorted({row["step_size"] for row in main}, reverse=True)
+    widths = sorted({row["width"] for row in main})
+    figure = Figure(figsize=(4.2 * len(sizes) + 0.6, 4.8), layout="constrained")
+    axes = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
+    for axis, size in zip(axes, sizes, strict=True):
+        samplers = [name for name in STYLES if find(main, sampler=name, step_size=size)]
+        for sampler in samplers:
+            here = find(main, sampler=sampler, step_size=size)
+            _line(axis, here, [row["acceptance"] for row in here], sampler)
+        if on_paper_data:
+            _published(axis, "acceptance", size, set(samplers), 0.0)
+        _width_axis(axis, widths)
+        axis.set(title=f"step size {size:g}", ylim=(-0.03, 1.03))
+    axes[0].set_ylabel("acceptance rate")
+    _legend(figure, axes)
+    return figure
+
+
+def ess_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure:
+    """Figure 2: effective samples per stored draw, mean and range over 100 projections."""
+    main = [row for row in rows if row["chains"] == 1 and row["depth"] == 1 and row["step_size"] is not None]
+    sizes = sorted({row["step_size"] for row in main}, reverse=True)
+    widths = sorted({row["width"] for row in main})
+    figure = Figure(figsize=(4.2 * len(sizes) + 0.6, 8.4), layout="constrained")
+    axes = figure.subplots(2, len(sizes), sharey="row", squeeze=False)
+    floor = 1e-4
+    for line, statistic in zip(axes, ("weights", "predictions"), strict=True):
+        for axis, size in zip(line, sizes, strict=True):
+            samplers = [name for name in STYLES if find(main, sampler=name, step_size=size)]
+            for sampler in samplers:
+                here = find(main, sampler=sampler, step_size=size)
+                values = {
+                    name: np.array([row[statistic][name] for row in here]) for name in ("ess", "ess_min", "ess_max")
+                }
+                low, high = np.maximum(values["ess_min"], floor), np.maximum(values["ess_max"], floor)
+                axis.fill_between([row["width"] for row in here], low, high, color=STYLES[sampler][0], alpha=0.12, lw=0)
+                _line(axis, here, list(np.maximum(values["ess"], floor)), sampler)
+            if on_paper_data:
+                _published(axis, statistic, size, set(samplers), floor)
+            _width_axis(axis, widths)
+            axis.set_yscale("log")
+            axis.set_title(f"{statistic}, step size {size:g}")
+        line[0].set_ylabel("effective samples per stored draw")
+    _legend(figure, axes)
+    return figure
+
+
+def rhat_figure(results: list[xr.Dataset], at_steps: tuple[int, ...]) -> Figure:
+    """R-hat of three chains against the number of steps, one panel per width."""
+    by_width: dict[int, list[xr.Dataset]] = {}
+    for stored in results:
+        by_width.setdefault(cell_of(stored).width, []).append(stored)
+    figure = Figure(figsize=(3.6 * len(by_width) + 0.6, 4.4), layout="constrained")
+    axes = figure.subplots(1, len(by_width), sharey=True, squeeze=False)[0]
+    for axis, width in zip(axes, sorted(by_width), strict=True):
+        for stored in by_width[width]:
+            found = rhat_against_steps(stored, at_steps)
+            sampler = cell_of(stored).sampler
+            colour, marker = STYLES[sampler]
+            mean, std = np.array(found["mean"]), np.array(found["std"])
+            axis.fill_between(found["steps"], np.maximum(mean - std, 1.0), mean + std, color=colour, alpha=0.15, lw=0)
+            axis.plot(found["steps"], mean, color=colour, marker=marker, label=LABELS[sampler])
+        axis.axhline(1.2, color="#444444", linestyle="--", linewidth=1, label="1.2")
+        axis.set(title=f"width {width}", xlabel="steps")
+        axis.set_yscale("log")
+        axis.grid(color="#dddddd", linewidth=0.8)
+    axes[0].set_ylabel("R-hat (ratio of variances)")
+    _legend(figure, axes, 5)
+    return figure
+
+
+def traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
+    """The first two principal components of the iterates against the step, samplers x widths."""
+    cells = {(cell_of(s).sampler, cell_of(s).width): s for s in results if cell_of(s).step_size == step_size}
+    samplers = [name for name in STYLES if any(key[0] == name for key in cells)]
+    widths = sorted({width for _, width in cells})
+    figure = Figure(figsize=(2.7 * len(widths) + 0.8, 1.9 * len(samplers) + 0.8), layout="constrained")
+    axes = figure.subplots(len(samplers), len(widths), sharex=True, squeeze=False)
+    for row, sampler in enumerate(samplers):
+        for column, width in enumerate(widths):
+            axis = axes[row, column]
+            stored = cells.get((sampler, width))
+            if stored is not None:
+                with warnings.catch_warnings():
+                    # A chain that never moved has an empty panel.
+                    warnings.filterwarnings("ignore", message="principal components need")
+                    found = principal_traces(stored["weights"].values[0])
+                for component, colour in enumerate(("#0072B2", "#D55E00")):
+                    label = f"component {component + 1}"
+                    axis.plot(stored["draw"], found.traces[:, component], color=colour, linewidth=0.7, label=label)
+            if row == 0:
+                axis.set_title(f"width {width}", fontsize=10)
+            if row == len(samplers) - 1:
+                axis.set_xlabel("step")
+        axes[row, 0].set_ylabel(LABELS[sampler].split(" (")[0], fontsize=9)
+    figure.suptitle(f"Principal components of the iterates, step size {step_size:g}")
+    _legend(figure, axes)
+    return figure
+
+
+def speed_figure(rows: list[dict[str, Any]]) -> Figure:
+    """Beyond the paper: effective samples per second, the best step size of each sampler."""
+    main = [row for row in rows if row["chains"] == 1 and row["depth"] == 1]
+    widths = sorted({row["width"] for row in main})
+    figure = Figure(figsize=(10, 4.8), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, statistic in zip(axes, ("weights", "predictions"), strict=True):
+        for sampler in STYLES:
+            best = []
+            for width in widths:
+                here = find(main, sampler=sampler, width=width)
+                if here:
+                    best.append(max(here, key=lambda row: row[statistic]["ess_per_second"]))
+            if best:
+                _line(axis, best, [max(row[statistic]["ess_per_second"], 1e-4) for row in best], sampler)
+        axis.set_yscale("log")
+        axis.set_title(f"{statistic}, best step size of each sampler")
+        _width_axis(axis, widths)
+    axes[0].set_ylabel("effective samples per second (mean of 100 projections)")
+    _legend(figure, axes)
+    return figure
+
+
+def distance_figure(rows: list[dict[str, Any]]) -> Figure:
+    """Beyond the paper: how far the posterior is from N(0, I) and from the infinite-width posterior."""
+    chosen = [row for row in rows if row.get("limit") is not None]
+    widths = sorted({row["width"] for row in chosen})
+    figure = Figure(figsize=(10, 4.4), layout="constrained")
+    axes = figure.subplots(1, 2)
+    for sampler in STYLES:
+        here = find(chosen, sampler=sampler)
+        if here:
+            _line(axes[0], here, [row["jeffreys"] for row in here], sampler)
+            _line(axes[1], here, [row["limit"]["mean"] for row in here], sampler)
+    for axis in axes:
+        axis.set_yscale("log")
+        _width_axis(axis, widths)
+    axes[0].set(title="from N(0, I)", ylabel="Jeffreys divergence (nats)")
+    axes[1].set(title="from the infinite-width posterior", ylabel="RMS difference of means / spread")
+    _legend(figure, axes)
+    return figure

@@ -1,0 +1,188 @@
+"""Which cells an experiment needs at which scale, and running them: in any order, resumable, with one ETA."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+import xarray as xr
+from rich.console import Console
+
+from widebnn.data import Dataset
+from widebnn.errors import WidebnnError
+from widebnn.experiments.cells import Cell, cell_of, run_cell
+
+EXPERIMENTS = ("acceptance", "ess", "rhat", "traces", "beyond")
+PAPER_SAMPLERS = ("lmc", "underdamped", "pcn", "pcnl")
+BEYOND = ("marginal_pcn", "pcnl_published", "hilbert_hmc", "elliptical_slice")
+RHAT_STEP_SIZE = 0.1
+RHAT_CHAINS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How large an experiment is."""
+
+    n_train: int
+    n_test: int
+    widths: tuple[int, ...]
+    step_sizes: tuple[float, ...]
+    steps: int
+    burn_in: int
+    thin: int
+    rhat_widths: tuple[int, ...]
+    rhat_steps: tuple[int, ...]
+    """Numbers of steps at which R-hat is looked at; the chains run to the last."""
+    depths: tuple[int, ...] = (2, 3)
+    fast_steps: int = 500
+    """For samplers whose every step is (nearly) a new draw."""
+
+
+SCALES = {
+    "smoke": Scale(32, 16, (64, 256), (0.2, 0.05), 400, 100, 10, (64, 256), (100, 200, 400), (2,), 40),
+    "laptop": Scale(
+        256, 128, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 10_000, 4_000, 25,
+        (512, 1024, 2048, 4096), (1_000, 2_000, 4_000, 8_000), (2, 3), 150,
+    ),
+    "paper": Scale(
+        256, 128, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 1_000_000, 20_000, 25,
+        (512, 1024, 2048, 4096), (5_000, 10_000, 15_000, 20_000), (2, 3), 2_000,
+    ),
+}  # fmt: skip
+
+
+def plan(
+    experiments: Iterable[str],
+    scale: Scale,
+    samplers: Iterable[str] | None = None,
+    widths: Iterable[int] | None = None,
+    step_sizes: Iterable[float] | None = None,
+    seed: int = 0,
+) -> list[Cell]:
+    """The cells that the experiments need, each once, cheapest first so that figures fill early."""
+    chosen = tuple(samplers or PAPER_SAMPLERS + BEYOND)
+    widths, step_sizes = tuple(widths or scale.widths), tuple(step_sizes or scale.step_sizes)
+    cells: dict[str, Cell] = {}
+
+    def add(sampler, step_size, width, depth=1, steps=scale.steps, burn_in=scale.burn_in, thin=scale.thin, chains=1):
+        if sampler in chosen:
+            cell = Cell(sampler, step_size, width, depth, steps, burn_in, thin, chains, seed)
+            cells.setdefault(cell.name, cell)
+
+    for experiment in experiments:
+        if experiment in ("acceptance", "ess", "traces"):
+            for sampler in PAPER_SAMPLERS:
+                for width in widths:
+                    for step_size in step_sizes:
+                        add(sampler, step_size, width)
+        if experiment == "rhat":
+            for sampler in PAPER_SAMPLERS:
+                for width in scale.rhat_widths:
+                    steps = max(scale.rhat_steps)
+                    add(sampler, RHAT_STEP_SIZE, width, steps=steps, burn_in=0, chains=RHAT_CHAINS)
+        if experiment == "beyond":
+            for width in widths:
+                for sampler in ("marginal_pcn", "pcnl_published"):
+                    for step_size in step_sizes[:2]:
+                        add(sampler, step_size, width)
+                add("pcn", None, width)
+                for sampler in ("hilbert_hmc", "elliptical_slice"):
+                    add(sampler, None, width, steps=scale.fast_steps, burn_in=scale.fast_steps, thin=1)
+            for depth in scale.depths:
+                for sampler in ("pcn", "pcnl"):
+                    add(sampler, step_sizes[0], min(widths, key=lambda width: abs(width - 1024)), depth)
+                add("hilbert_hmc", None, min(widths, key=lambda width: abs(width - 1024)), depth,
+                    steps=scale.fast_steps, burn_in=scale.fast_steps, thin=1)  # fmt: skip
+    return sorted(cells.values(), key=lambda cell: cell.work)
+
+
+def cell_path(folder: Path, cell: Cell) -> Path:
+    """Where a finished cell is."""
+    return folder / "cells" / f"{cell.name}.nc"
+
+
+def load_cell(folder: Path, cell: Cell) -> xr.Dataset | None:
+    """A finished cell, or None; a file that cannot be read or is another cell's counts as missing."""
+    path = cell_path(folder, cell)
+    if not path.is_file():
+        return None
+    try:
+        stored = xr.load_dataset(path, engine="h5netcdf")
+        return stored if cell_of(stored) == cell else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def run_grid(
+    cells: list[Cell], dataset: Dataset, folder: Path, say: Callable[[str], Any] | None = None
+) -> dict[str, xr.Dataset]:
+    """Run the cells that are not there yet; the results of all, by name.
+
+    A cell is written to a temporary file and renamed, so that an interrupted grid has only whole cells.
+    """
+    (folder / "cells").mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=True)
+    say = say or (lambda text: console.print(text, highlight=False))
+    found = {cell.name: stored for cell in cells if (stored := load_cell(folder, cell)) is not None}
+    left = [cell for cell in cells if cell.name not in found]
+    if found:
+        say(f"{len(found)} of {len(cells)} cells are there already.")
+    total, done, began = sum(cell.work for cell in left), 0.0, time.perf_counter()
+    for number, cell in enumerate(left, 1):
+        eta = ""
+        if done:
+            eta = f", ETA {duration((time.perf_counter() - began) * (total / done - 1))}"
+        say(f"[{number} of {len(left)}{eta}] {cell.label}")
+        stored = run_cell(cell, dataset, progress=None)
+        path = cell_path(folder, cell)
+        temporary = path.with_suffix(".tmp")
+        stored.to_netcdf(temporary, engine="h5netcdf")
+        os.replace(temporary, path)
+        found[cell.name] = stored
+        done += cell.work
+        jax.clear_caches()
+    return found
+
+
+def duration(seconds: float) -> str:
+    """For people."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
+def write_config(folder: Path, config: dict[str, Any]) -> None:
+    """Record what the folder is about, or refuse to mix two configurations in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "config.toml"
+    text = "".join(f"{name} = {_toml(value)}\n" for name, value in config.items())
+    if path.exists():
+        try:
+            old = tomllib.loads(path.read_text())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise WidebnnError(f"{path} is damaged ({error}); remove it or choose another --out.") from None
+        changed = [name for name in config if old.get(name) != tomllib.loads(text)[name]]
+        if changed:
+            what = ", ".join(f"{name} = {old.get(name)!r}" for name in changed)
+            raise WidebnnError(f"{folder} holds a run with {what}; choose another --out, or the same settings.")
+        return
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    return "[" + ", ".join(_toml(part) for part in value) + "]"

@@ -74,8 +74,13 @@ def _top() -> None:
 
 @app.command()
 def sample(
-    data: Annotated[str, typer.Option(help="digits, cifar10, or the path of an .npz file with x and y.")] = "digits",
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the CIFAR-10 binary files.")] = None,
+    data: Annotated[
+        str, typer.Option(help="digits, cifar10, mnist, or the path of a .csv table or of an .npz file with x and y.")
+    ] = "digits",
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the CIFAR-10 or MNIST files.")] = None,
+    target_column: Annotated[
+        str | None, typer.Option("--target", help="Column of a .csv table to predict.  [default: the last]")
+    ] = None,
     n_train: Annotated[int, typer.Option(help="Number of training rows, from the first.")] = 256,
     n_test: Annotated[int, typer.Option(help="Number of test rows.")] = 128,
     width: Annotated[int, typer.Option(help="Units per hidden layer.")] = 1024,
@@ -128,7 +133,7 @@ def sample(
 
     width, depth = check_integer("width", width, 1), check_integer("depth", depth, 1)
     folder = _prepare(out)
-    dataset = load_dataset(data, n_train, n_test, data_dir=data_dir)
+    dataset = load_dataset(data, n_train, n_test, data_dir=data_dir, target=target_column)
     network = widebnn.dense(dataset.x_train.shape[1], [width] * depth, activation.value)
     has_test = len(dataset.x_test) > 0
     carried = has_test and (space is Space.full if carry is None else carry)
@@ -211,6 +216,27 @@ def demo(
         f"{summary['test_accuracy']:.0%} of test images right, {summary['ms_per_step']:.0f} ms per draw, "
         f"{ess_per_second:.1f} effective draws per second, R-hat {summary['rhat']:.3f}. Picture: {out}/summary.png"
     )
+
+
+class Downloadable(StrEnum):
+    """Names of data sets, for --help."""
+
+    cifar10 = "cifar10"
+    mnist = "mnist"
+
+
+@app.command()
+def download(
+    name: Annotated[Downloadable, typer.Argument(help="Which data set.")],
+    data_dir: Annotated[Path, typer.Option(help="Folder for its files; pass it to the other commands.")],
+) -> None:
+    """Fetch a data set over https, check it against its checksum, and unpack what is needed.
+
+    Example: widebnn download cifar10 --data-dir data
+    """
+    from widebnn.data import download as fetch
+
+    Console().print(f"{name.value} is in {fetch(name.value, data_dir)}", highlight=False)
 
 
 class Experiment(StrEnum):

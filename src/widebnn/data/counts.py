@@ -1,8 +1,30 @@
-"""How many rows to use: the counts that were asked for against the rows there are."""
+"""How many rows to use and how many classes there are: what was asked for or found against what is possible."""
 
 from __future__ import annotations
 
-from widebnn.errors import WidebnnError
+from widebnn.errors import WidebnnError, check_integer
+
+MAX_CLASSES = 1000
+"""More distinct labels than this are surely counts, measurements or names."""
+
+
+def check_counts(n_train: int | None, n_test: int | None) -> tuple[int | None, int | None]:
+    """The counts as a caller gives them: at least one training row, None for a count left out."""
+    return (
+        None if n_train is None else check_integer("n_train", n_train, 1),
+        None if n_test is None else check_integer("n_test", n_test, 0),
+    )
+
+
+def check_classes(what: str, count: int, as_floats: str) -> None:
+    """Refuse labels that cannot be classes; ``as_floats`` says how to make them a regression target."""
+    if count < 2:
+        raise WidebnnError(f"{what} has one class only; it needs at least two, or floats for regression.")
+    if count > MAX_CLASSES:
+        raise WidebnnError(
+            f"{what} has {count} distinct labels, more than {MAX_CLASSES} classes; "
+            f"if it is a regression target, {as_floats}."
+        )
 
 
 def rows_of_one_table(source: str, rows: int, n_train: int | None, n_test: int | None) -> tuple[int, int]:

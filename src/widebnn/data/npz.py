@@ -6,14 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from widebnn.data.counts import rows_of_one_table, rows_of_own_table
+from widebnn.data.counts import check_classes, rows_of_one_table, rows_of_own_table
 from widebnn.data.dataset import Dataset, table_classes, table_regression
 from widebnn.errors import WidebnnError
 
 WHOLE = ("x", "y")
 SPLIT = ("x_train", "y_train", "x_test", "y_test")
-MAX_CLASSES = 1000
-"""More distinct integers than this are surely counts or measurements, not labels."""
 
 
 def load_npz(path: Path, n_train: int | None, n_test: int | None) -> Dataset:
@@ -133,11 +131,5 @@ def _encode(path: Path, ys: list[np.ndarray]) -> tuple[list[np.ndarray], tuple[s
     if any(y.dtype.kind != "b" for y in ys):
         ys = [y.astype(np.int64) for y in ys]
     classes = np.unique(np.concatenate(ys))
-    if len(classes) < 2:
-        raise WidebnnError(f"y in {path} has one class only; save at least two, or floats for regression.")
-    if len(classes) > MAX_CLASSES:
-        raise WidebnnError(
-            f"y in {path} has {len(classes)} distinct integers, more than {MAX_CLASSES} classes; "
-            "if it is a regression target, save it as y.astype(float)."
-        )
+    check_classes(f"y in {path}", len(classes), "save it as y.astype(float)")
     return [np.searchsorted(classes, y) for y in ys], tuple(str(value) for value in classes)

@@ -25,6 +25,8 @@ NOISE = 0.1
 PROJECTIONS = 100
 FOLLOWED_INPUTS = 16
 """Test inputs at which the function itself is stored, for the distance from the infinite-width limit."""
+START_STEPS = 150
+"""Steps of Hilbert-space HMC from the prior to the bulk of the posterior, while it finds its own step size."""
 MOMENTUM_REFRESH = 0.01
 """Share of the momentum's variance that the published Langevin code renews per step."""
 
@@ -54,6 +56,15 @@ class Cell:
     thin: int
     chains: int = 1
     seed: int = 0
+    start: str = "prior"
+    """``prior``: chains start at draws from N(0, I), as in the paper; ``posterior``: where Hilbert-space HMC gets in
+    ``START_STEPS`` steps, so that a short burn-in is enough whatever the step size."""
+
+    @property
+    def kind(self) -> tuple[str, int, int, int, int]:
+        """Cells of one kind have the same target and can start at the same positions."""
+        own = self.sampler if self.sampler in ("pcnl_published", "marginal_pcn") else ""
+        return own, self.width, self.depth, self.chains, self.seed
 
     @property
     def name(self) -> str:
@@ -104,9 +115,29 @@ def sampler_options(cell: Cell) -> tuple[str, dict[str, Any]]:
     return name, options
 
 
-def run_cell(cell: Cell, dataset: Dataset, progress: bool | None = False) -> xr.Dataset:
+def find_start(cell: Cell, dataset: Dataset, progress: bool | None = False) -> Any:
+    """Positions of all chains in the bulk of the posterior, the same for all cells of one kind."""
+    target = build_target(cell, dataset)
+    result = sample(
+        target,
+        "auto",
+        steps=1,
+        burn_in=START_STEPS,
+        chains=cell.chains,
+        seed=cell.seed + 1,
+        collect=lambda key, u: {},
+        progress=progress,
+    )
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result.last
+
+
+def run_cell(cell: Cell, dataset: Dataset, progress: bool | None = False, initial: Any = None) -> xr.Dataset:
     """Run it and keep, per stored draw, the statistics of the paper: projections of weights and of predictions."""
     target = build_target(cell, dataset)
+    if initial is None and cell.start == "posterior":
+        initial = find_start(cell, dataset, progress)
     name, options = sampler_options(cell)
     result = sample(
         target,
@@ -117,6 +148,7 @@ def run_cell(cell: Cell, dataset: Dataset, progress: bool | None = False) -> xr.
         chains=cell.chains,
         seed=cell.seed,
         collect=_collect(target, dataset),
+        initial=initial,
         progress=progress,
         **options,
     )
@@ -175,6 +207,7 @@ def cell_of(stored: xr.Dataset) -> Cell:
     step_size = values.get("step_size")
     return Cell(
         sampler=str(values["sampler"]),
+        start=str(values["start"]),
         step_size=None if step_size is None else float(step_size),
         **{name: int(values[name]) for name in whole},
     )

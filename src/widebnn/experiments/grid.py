@@ -16,7 +16,7 @@ from rich.console import Console
 
 from widebnn.data import Dataset
 from widebnn.errors import WidebnnError
-from widebnn.experiments.cells import Cell, cell_of, run_cell
+from widebnn.experiments.cells import Cell, cell_of, find_start, run_cell
 
 EXPERIMENTS = ("acceptance", "ess", "rhat", "traces", "beyond")
 PAPER_SAMPLERS = ("lmc", "underdamped", "pcn", "pcnl")
@@ -42,17 +42,19 @@ class Scale:
     depths: tuple[int, ...] = (2, 3)
     fast_steps: int = 500
     """For samplers whose every step is (nearly) a new draw."""
+    start: str = "prior"
+    """Where chains start, see :class:`Cell`."""
 
 
 SCALES = {
-    "smoke": Scale(32, 16, (64, 256), (0.2, 0.05), 400, 100, 10, (64, 256), (100, 200, 400), (2,), 40),
+    "smoke": Scale(32, 16, (64, 256), (0.2,), 300, 100, 10, (64,), (100, 200, 300), (), 40, "posterior"),
     "laptop": Scale(
-        256, 128, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 10_000, 4_000, 25,
-        (512, 1024, 2048, 4096), (1_000, 2_000, 4_000, 8_000), (2, 3), 150,
+        256, 128, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 5_000, 250, 25,
+        (512, 1024, 2048, 4096), (1_000, 2_000, 3_000, 4_000), (2, 3), 150, "posterior",
     ),
     "paper": Scale(
         256, 128, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 1_000_000, 20_000, 25,
-        (512, 1024, 2048, 4096), (5_000, 10_000, 15_000, 20_000), (2, 3), 2_000,
+        (512, 1024, 2048, 4096), (5_000, 10_000, 15_000, 20_000), (2, 3), 2_000, "prior",
     ),
 }  # fmt: skip
 
@@ -65,14 +67,14 @@ def plan(
     step_sizes: Iterable[float] | None = None,
     seed: int = 0,
 ) -> list[Cell]:
-    """The cells that the experiments need, each once, cheapest first so that figures fill early."""
+    """The cells that the experiments need, each once, cheapest first."""
     chosen = tuple(samplers or PAPER_SAMPLERS + BEYOND)
     widths, step_sizes = tuple(widths or scale.widths), tuple(step_sizes or scale.step_sizes)
     cells: dict[str, Cell] = {}
 
     def add(sampler, step_size, width, depth=1, steps=scale.steps, burn_in=scale.burn_in, thin=scale.thin, chains=1):
         if sampler in chosen:
-            cell = Cell(sampler, step_size, width, depth, steps, burn_in, thin, chains, seed)
+            cell = Cell(sampler, step_size, width, depth, steps, burn_in, thin, chains, seed, scale.start)
             cells.setdefault(cell.name, cell)
 
     for experiment in experiments:
@@ -133,13 +135,18 @@ def run_grid(
     left = [cell for cell in cells if cell.name not in found]
     if found:
         say(f"{len(found)} of {len(cells)} cells are there already.")
+    # Cells of one kind follow each other, so one start is kept at a time.
+    left.sort(key=lambda cell: (cell.width * cell.depth * cell.chains, cell.kind, cell.work))
+    starts: dict[Any, Any] = {}
     total, done, began = sum(cell.work for cell in left), 0.0, time.perf_counter()
     for number, cell in enumerate(left, 1):
         eta = ""
         if done:
             eta = f", ETA {duration((time.perf_counter() - began) * (total / done - 1))}"
         say(f"[{number} of {len(left)}{eta}] {cell.label}")
-        stored = run_cell(cell, dataset, progress=None)
+        if cell.start == "posterior" and cell.kind not in starts:
+            starts = {cell.kind: find_start(cell, dataset, progress=None)}
+        stored = run_cell(cell, dataset, progress=None, initial=starts.get(cell.kind))
         path = cell_path(folder, cell)
         temporary = path.with_suffix(".tmp")
         stored.to_netcdf(temporary, engine="h5netcdf")

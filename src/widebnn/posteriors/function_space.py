@@ -13,6 +13,7 @@ chain on all weights has (``space="full"``, see full_space.py).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -103,9 +104,12 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
         return values[inverse.reshape(-1)] if repeated else values
 
     def extend(x_new):
-        new = network.hidden_inputs(jnp.asarray(x_new, jnp.float64))
-        along, root = _conditional_root(new, jnp.asarray(v), jnp.asarray(v.T))
-        return Extension(along.astype(dtype), root.astype(dtype))
+        # Inputs that are known now are constants of whatever is being compiled, and extended once.
+        known = not isinstance(x_new, jax.core.Tracer)
+        with jax.ensure_compile_time_eval() if known else contextlib.nullcontext():
+            new = network.hidden_inputs(jnp.asarray(x_new, jnp.float64))
+            along, root = _conditional_root(new, jnp.asarray(v), jnp.asarray(v.T))
+            return Extension(along.astype(dtype), root.astype(dtype))
 
     def at_new_inputs(layers, extension, normals):
         f = forward(layers)

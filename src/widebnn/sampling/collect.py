@@ -20,43 +20,29 @@ def everything(key: jax.Array, position: Any) -> dict[str, jax.Array]:
     return {jax.tree_util.keystr(path, simple=True, separator="_") or "u": leaf for path, leaf in leaves}
 
 
-def _track_carried(target: NetworkTarget, projections: int, seed: int) -> Collect:
-    """The same as ``track`` for the inputs that the chain carries."""
-    project = target.projections or random_projections(target.sample_reference, projections, seed)
-
-    def collect(key, position):
-        train_key, test_key, noise_key = jax.random.split(key, 3)
-        f, f_test = target.predict(train_key, position, target.x).f, target.predict(test_key, position)
-        values = jnp.concatenate([f, f_test.f])
-        y = values + target.noise * jax.random.normal(noise_key, values.shape, values.dtype)
-        n = target.x.shape[0]
-        kept = {"weights": project(position), "y": y[:n], "f_test": f_test.f, "y_test": y[n:]}
-        return kept | {"mean_test": f_test.mean}
-
-    return collect
-
-
 def track(target: NetworkTarget, x_test: Any = None, *, projections: int = 100, seed: int = 0) -> Collect:
     """Keep predictions and a summary of the weights, whatever the width.
 
     - ``weights``: projections of the position on fixed random directions, each N(0, 1) under the reference (for
       ``space="full"`` the directions of all weights that the chain follows);
     - ``y``: replicated observations at the training inputs (posterior predictive);
-    - ``f_test``, ``y_test``: the function and new observations at ``x_test``, if given;
-    - ``mean_test``: the mean of f at ``x_test`` given the chain's coordinates (Rao-Blackwellised).
+    - ``f_test``, ``y_test``: the function and new observations at ``x_test``, or at the inputs that the chain carries;
+    - ``mean_test``: the mean of f there given the chain's coordinates (Rao-Blackwellised).
     """
-    if x_test is None and target.carry is not None:
-        return _track_carried(target, projections, seed)
     project = target.projections or random_projections(target.sample_reference, projections, seed)
     n = target.x.shape[0]
+    carried = x_test is None and target.carry is not None
     inputs = target.x if x_test is None else jnp.concatenate([target.x, jnp.asarray(x_test, target.x.dtype)])
 
     def collect(key, position):
-        weights_key, noise_key = jax.random.split(key)
-        f, mean, _ = target.predict(weights_key, position, inputs)
+        train_key, test_key, noise_key = jax.random.split(key, 3)
+        f, mean, _ = target.predict(train_key, position, inputs)
+        if carried:
+            test = target.predict(test_key, position)
+            f, mean = jnp.concatenate([f, test.f]), jnp.concatenate([mean, test.mean])
         y = f + target.noise * jax.random.normal(noise_key, f.shape, f.dtype)
         kept = {"weights": project(position), "y": y[:n]}
-        if x_test is not None:
+        if len(f) > n:
             kept |= {"f_test": f[n:], "y_test": y[n:], "mean_test": mean[n:]}
         return kept
 

@@ -123,8 +123,9 @@ class _Run:
         self._check_precision(positions[0])
         self._allocate(positions[0])
         zero = np.int64(0)
-        advance = jax.jit(self._advance, donate_argnums=0)
-        self.advance = advance.lower(self.states[0], self.step_keys[0], zero, zero).compile()
+        if self.burn_in:
+            advance = jax.jit(self._advance, donate_argnums=0)
+            self.advance = advance.lower(self.states[0], self.step_keys[0], zero, zero).compile()
         gather = jax.jit(self._gather, donate_argnums=(0, 1))
         self.gather = gather.lower(self.states[0], self.buffers[0], self.step_keys[0], zero, zero).compile()
         self.compile_seconds = time.perf_counter() - began

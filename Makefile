@@ -11,7 +11,7 @@ demo: $(READY)  ## sample a wide network on the embedded digits and draw the res
 	$(BIN)/widebnn demo --out runs/demo
 
 test: $(READY)  ## all tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(READY)  ## style, types, and the rule against unsafe loading
 	$(BIN)/ruff check .

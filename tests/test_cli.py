@@ -12,6 +12,7 @@ import xarray
 
 from widebnn import cli
 
+pytestmark = pytest.mark.xdist_group("cli")  # one worker, which makes the fixture once
 COMMAND = [str(Path(sys.executable).with_name("widebnn")), "sample"]
 FAST = ["--n-train", "20", "--n-test", "10", "--width", "8", "--steps", "40", "--burn-in", "10", "--thin", "4"]
 

@@ -17,6 +17,7 @@ from widebnn.experiments.grid import cell_path, duration, load_cell, write_confi
 from widebnn.experiments.published import published_numbers
 from widebnn.experiments.report import claims, write_report
 
+pytestmark = pytest.mark.xdist_group("grid")  # one worker, which makes the fixture once
 TINY = Scale(8, 4, (16,), (0.3,), 40, 10, 4, (16,), (20, 40), (), 10)
 SAMPLERS = ("pcn", "marginal_pcn", "hilbert_hmc")
 DATASET = load_dataset("digits", TINY.n_train, TINY.n_test)

@@ -103,11 +103,12 @@ def mixing_section(report: dict[str, Any]) -> str:
 Effective samples (ArviZ, rank-normalised bulk) of the log-likelihood, of the predictive mean at 16 test inputs (mean
 over 100 random combinations) and of the slowest of 100 random projections of the coordinates. Every sampler starts at
 a draw of the posterior, finds its step size in a burn-in that is not counted, and gets
-{report["problem"]["seconds"]:.0f} s in three segments; in brackets the range over segments. BlackJAX's samplers run on
-the same function-space target in the same compiled loop; their step sizes come from the same dual averaging, to .574
-(MALA), .65 (HMC, a quarter turn like ours) and .8 (NUTS). The published chain has the law of our pCN with the same step
-size (a test shows it), and its own time per step. The slowest of 100 is the minimum of 100 noisy estimates: it is too
-low for samplers that mix well and too high for those that hardly move, so the ratios of the slowest are cautious.
+{report["problem"]["seconds"]:.0f} s in three segments; in brackets the range over segments, which lies above the value
+where a chain decorrelates more slowly than a segment is long. BlackJAX's samplers run on the same function-space
+target in the same compiled loop; their step sizes come from the same dual averaging, to .574 (MALA), .65 (HMC, a
+quarter turn like ours) and .8 (NUTS). The published chain has the law of our pCN with the same step size (a test shows
+it), and its own time per step. The slowest of 100 is the minimum of 100 noisy estimates: it is too low for samplers that
+mix well and too high for those that hardly move, so the ratios of the slowest are cautious.
 
 Ratios of effective samples per second, within the same run:
 

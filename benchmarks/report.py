@@ -107,8 +107,8 @@ a draw of the posterior, finds its step size in a burn-in that is not counted, a
 where a chain decorrelates more slowly than a segment is long. BlackJAX's samplers run on the same function-space
 target in the same compiled loop; their step sizes come from the same dual averaging, to .574 (MALA), .65 (HMC, a
 quarter turn like ours) and .8 (NUTS). The published chain has the law of our pCN with the same step size (a test shows
-it), and its own time per step. The slowest of 100 is the minimum of 100 noisy estimates: it is too low for samplers that
-mix well and too high for those that hardly move, so the ratios of the slowest are cautious.
+it), and its own time per step. The slowest of 100 is the minimum of 100 noisy estimates: it is too low for samplers
+that mix well and too high for those that hardly move, so the ratios of the slowest are cautious.
 
 Ratios of effective samples per second, within the same run:
 

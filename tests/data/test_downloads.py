@@ -228,7 +228,11 @@ def test_the_first_of_two_files_of_one_name_counts(archive, tmp_path):
     assert not list(tmp_path.rglob("evil"))
 
 
-@pytest.mark.parametrize("content", [b"no archive", gzip.compress(b"no archive"), gzip.compress(bytes(5000))[:-9]])
+@pytest.mark.parametrize(
+    "content",
+    [b"no archive", gzip.compress(b"no archive"), gzip.compress(bytes(5000))[:-9]],
+    ids=["text", "packed text", "cut short"],
+)
 def test_what_is_no_archive_is_refused(internet, tmp_path, monkeypatch, content):
     internet[0][downloads.CIFAR10_URL] = content
     monkeypatch.setattr(downloads, "CIFAR10_MD5", hashlib.md5(content).hexdigest())

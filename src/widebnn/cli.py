@@ -201,7 +201,7 @@ def demo(
     dataset = load_dataset("digits", 256, 128)
     target = widebnn.posterior(widebnn.dense(64, [1024]), dataset.x_train, dataset.y_train, carry=dataset.x_test)
     console.print("Sampling the posterior of 1024 GELU units given 256 images of digits ...")
-    result = widebnn.sample(target, steps=200, burn_in=150, chains=2, collect=widebnn.track(target))
+    result = widebnn.sample(target, steps=150, burn_in=120, chains=2, collect=widebnn.track(target))
     settings = {"data": "digits", "width": 1024, "depth": 1, "sampler": "auto", "coordinates": "function"}
     summary: dict[str, Any] = settings | summarise(result, dataset)
     acceptance = {}

@@ -1,7 +1,8 @@
 """Matrix products of a step, without the half that is zero or known by symmetry.
 
 A function-space step is little more than F A with a triangular F and Psi Psi'. In blocks of rows, each against
-what is not above it, they take five eighths of the operations; small matrices stay whole.
+what is not above it, they take three quarters of the operations (two blocks) to five eighths (four); small matrices
+stay whole.
 """
 
 from __future__ import annotations

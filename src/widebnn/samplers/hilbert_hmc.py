@@ -31,7 +31,7 @@ def hilbert_hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int 
         log ratio = l(v) - l(u) - sum over kicks p -> p + c g of c <p, g> + (c^2 / 2) |g|^2.
 
     ``num_steps`` is the number of rotations and of gradients. If it is even the kicks alternate in strength, which
-    makes the energy error a fraction of the leapfrog's: with b = (3 - sqrt 3) / 6 they are 2b, 2 - 4b, 4b, 2 - 4b,
+    makes the energy error smaller than the leapfrog's: with b = (3 - sqrt 3) / 6 they are 2b, 2 - 4b, 4b, 2 - 4b,
     ..., 2b times e; if it is odd, 1/2, 1, ..., 1, 1/2. By default the rotations add up to a quarter turn, after
     which a Gaussian has forgotten where it was.
     """

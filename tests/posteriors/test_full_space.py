@@ -109,7 +109,7 @@ def test_the_lumped_chain_makes_the_decisions_of_the_full_chain(name, options):
     state_b = b.init(split.position(state_a.position))
     if name == "underdamped":
         momentum = full.sample_reference(jax.random.key(1000))
-        state_a = state_a._replace(momentum=momentum)
+        state_a = state_a._replace(momentum=momentum, has_momentum=jnp.asarray(True))
     accepted = 0
     for t in range(STEPS):
         noise_key, accept_key = jax.random.split(jax.random.key(t + 1))
@@ -120,7 +120,8 @@ def test_the_lumped_chain_makes_the_decisions_of_the_full_chain(name, options):
             p_a, p_tracked, p_ignored = split.parts(state_a.momentum)
             own_frame = split.in_frame(p_ignored, frame_of(*vectors))
             state_b = state_b._replace(
-                momentum=FunctionPosition((p_a,), (), state_a.momentum.readout, p_tracked, own_frame)
+                momentum=FunctionPosition((p_a,), (), state_a.momentum.readout, p_tracked, own_frame),
+                has_momentum=jnp.asarray(True),
             )
         w_a, w_tracked, w_ignored = split.parts(noise)
         w = FunctionPosition((w_a,), (), noise.readout, w_tracked, split.in_frame(w_ignored, frame_of(*vectors)))

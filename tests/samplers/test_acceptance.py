@@ -158,7 +158,7 @@ def test_log_ratio_equals_brute_force(name, coordinates):
         u, unravel = ravel_pytree(position)
         state = algorithm.init(position)
         if name == "underdamped":
-            state = state._replace(momentum=unravel(jnp.ones_like(u)))
+            state = state._replace(momentum=unravel(jnp.ones_like(u)), has_momentum=jnp.asarray(True))
         proposal = algorithm.propose(state, noise)
         v, expected = brute(BruteForce(target, unravel), np.asarray(u), np.asarray(ravel_pytree(noise)[0]))
         np.testing.assert_allclose(ravel_pytree(proposal.state.position)[0], v, rtol=0, atol=1e-9)
@@ -183,7 +183,8 @@ def test_underdamped_with_infinite_friction_is_mala():
     noise = target.sample_reference(key)
     mala = samplers.mala(target.log_likelihood, STEP)
     other = samplers.underdamped(target.log_likelihood, STEP, friction=np.inf)
-    a, b = (s.propose(s.init(position), noise) for s in (mala, other))
+    state = other.init(position)._replace(momentum=noise, has_momentum=jnp.asarray(True))
+    a, b = mala.propose(mala.init(position), noise), other.propose(state, noise)
     np.testing.assert_allclose(a.log_ratio, b.log_ratio, atol=1e-9)
     for p, q in zip(jax.tree.leaves(a.state.position), jax.tree.leaves(b.state.position), strict=True):
         np.testing.assert_allclose(p, q, atol=1e-12)
@@ -191,11 +192,23 @@ def test_underdamped_with_infinite_friction_is_mala():
 
 def test_underdamped_flips_the_momentum_on_rejection():
     algorithm = samplers.underdamped(lambda u: -1e3 * jnp.sum(u**4), 0.5, friction=1.0)
-    state = algorithm.init(jnp.ones(3))._replace(momentum=jnp.array([1.0, -2.0, 3.0]))
+    momentum = jnp.array([1.0, -2.0, 3.0])
+    state = algorithm.init(jnp.ones(3))._replace(momentum=momentum, has_momentum=jnp.asarray(True))
     noise = jnp.array([0.3, 0.1, -0.2])
     keep = np.exp(-0.5)
     refreshed = keep * state.momentum + np.sqrt(1 - keep**2) * noise
     np.testing.assert_allclose(algorithm.propose(state, noise).otherwise.momentum, -refreshed)
+
+
+def test_underdamped_chain_gets_away_from_its_start():
+    """In many dimensions a first momentum much shorter than a typical one would never be accepted."""
+    algorithm = samplers.underdamped(lambda u: 0.0 * jnp.sum(u), 0.1, friction=0.05)
+    state = algorithm.init(jax.random.normal(jax.random.key(0), (400_000,)))
+    step, rates = jax.jit(algorithm.step), []
+    for i in range(60):
+        state, info = step(jax.random.key(i + 1), state)
+        rates.append(info.acceptance_rate)
+    assert np.mean(rates[30:]) > 0.5
 
 
 @pytest.mark.parametrize("step_size", [1e-3, 0.01, 0.1, 0.5, 0.999, 1.0])

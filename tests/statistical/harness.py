@@ -127,7 +127,7 @@ def joint_test(target_of, sampler_of, *, cycles=6, steps=4, replicates=REPLICATE
             algorithm = sampler_of(target.log_likelihood)
             state = algorithm.init(target.from_weights(weights))
             if hasattr(state, "momentum"):
-                state = state._replace(momentum=momentum)
+                state = state._replace(momentum=momentum, has_momentum=jnp.asarray(True))
             state = kernel(kernel_key, state, algorithm)
             weights = target.to_weights(readout_key, state.position)
             momentum = getattr(state, "momentum", momentum)

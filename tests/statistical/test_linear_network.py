@@ -34,7 +34,8 @@ def smallest_p_value(sampler_of, steps=12):
         start = jnp.asarray(mean) + jnp.asarray(root) @ jax.random.normal(start_key, (3, 1))
         state = algorithm.init(Weights((), start))
         if hasattr(state, "momentum"):
-            state = state._replace(momentum=Weights((), jax.random.normal(momentum_key, (3, 1))))
+            momentum = Weights((), jax.random.normal(momentum_key, (3, 1)))
+            state = state._replace(momentum=momentum, has_momentum=jnp.asarray(True))
         state, _ = jax.lax.scan(lambda s, k: (algorithm.step(k, s)[0], None), state, jax.random.split(key, steps))
         return state.position.readout, jnp.mean((state.position.readout - start) ** 2)
 

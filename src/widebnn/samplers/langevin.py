@@ -58,6 +58,8 @@ class UnderdampedState(NamedTuple):
     log_likelihood: jax.Array
     gradient: Any
     momentum: Any
+    has_momentum: jax.Array
+    """False before the first step, which draws all of the momentum."""
 
 
 def underdamped(log_likelihood: LogLikelihood, step_size: float, friction: float = 1.0) -> SamplingAlgorithm:
@@ -65,25 +67,26 @@ def underdamped(log_likelihood: LogLikelihood, step_size: float, friction: float
 
     p' = exp(-friction e) p + sqrt(1 - exp(-2 friction e)) w, then leapfrog of size e; accept by the change
     of energy, and on rejection flip the momentum, without which the chain would not be exact.
-    ``friction=inf`` refreshes all of it and is MALA. A chain starts with zero momentum; burn-in forgets it.
+    ``friction=inf`` refreshes all of it and is MALA. The first step of a chain draws all of its momentum: zero
+    momentum would be so untypical in high dimension that a chain may never get away from it.
     """
     e = step_size_in(step_size)
-    keep = jnp.exp(-e * check_real("friction", friction, above=0, at_most=math.inf))
-    refresh = jnp.sqrt(1 - keep * keep)
+    persistence = jnp.exp(-e * check_real("friction", friction, above=0, at_most=math.inf))
     plain = gradient_init(log_likelihood)
 
     def init(position):
-        return UnderdampedState(*plain(position), jax.tree.map(jnp.zeros_like, position))
+        return UnderdampedState(*plain(position), jax.tree.map(jnp.zeros_like, position), jnp.asarray(False))
 
     def propose(state, noise):
         start = GradientState(state.position, state.log_likelihood, state.gradient)
-        momentum = combine((keep, state.momentum), (refresh, noise))
+        keep = jnp.where(state.has_momentum, persistence, 0.0)
+        momentum = combine((keep, state.momentum), (jnp.sqrt(1 - keep * keep), noise))
         end, end_momentum = leapfrog(plain, e, start, momentum)
         log_ratio = -energy_change(start, momentum, end, end_momentum)
         flipped = combine((-1.0, momentum))
         return Proposal(
-            UnderdampedState(*end, end_momentum),
-            UnderdampedState(*start, flipped),
+            UnderdampedState(*end, end_momentum, jnp.asarray(True)),
+            UnderdampedState(*start, flipped, jnp.asarray(True)),
             log_ratio,
         )
 

@@ -39,8 +39,9 @@ def summarise_cell(stored: xr.Dataset) -> dict[str, Any]:
         "ms_per_step": float(stored.attrs["ms_per_step"]),
         "gradients_per_step": float(stored.attrs["gradients_per_step"]),
         "dimension": int(stored.attrs["dimension"]),
-        "jeffreys": float(stored["lp"].mean()) - float(stored.attrs["prior_log_likelihood"]),
     }
+    if cell.is_reference:
+        row["jeffreys"] = float(stored["lp"].mean()) - float(stored.attrs["prior_log_likelihood"])
     with warnings.catch_warnings():
         # A chain that never moved is an outcome here, shown as nothing effective.
         warnings.filterwarnings("ignore", message=".*is not defined.*")

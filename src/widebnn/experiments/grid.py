@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import os
+import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import xarray as xr
+from jax.experimental.compilation_cache import compilation_cache
 from rich.console import Console
 
 from widebnn.data import Dataset
@@ -44,13 +48,20 @@ class Scale:
     """For samplers whose every step is (nearly) a new draw."""
     start: str = "prior"
     """Where chains start, see :class:`Cell`."""
+    full_steps_to: int | None = None
+    """Above this width the number of steps falls as 1/sqrt(width), so that wide networks do not take all the time."""
+
+    def steps_at(self, width: int) -> int:
+        """Steps of a chain of the main grid, a multiple of ``thin``."""
+        share = 1.0 if self.full_steps_to is None else min(1.0, math.sqrt(self.full_steps_to / width))
+        return self.thin * round(self.steps * share / self.thin)
 
 
 SCALES = {
     "smoke": Scale(32, 16, (64, 256), (0.2,), 300, 100, 10, (64,), (100, 200, 300), (), 40, "posterior"),
     "laptop": Scale(
-        256, 128, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 5_000, 250, 25,
-        (512, 1024, 2048, 4096), (1_000, 2_000, 3_000, 4_000), (2, 3), 150, "posterior",
+        256, 32, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 3_600, 250, 25,
+        (512, 1024, 2048, 4096), (300, 600, 900, 1_200), (2, 3), 150, "posterior", 512,
     ),
     "paper": Scale(
         256, 128, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 1_000_000, 20_000, 25,
@@ -72,8 +83,9 @@ def plan(
     widths, step_sizes = tuple(widths or scale.widths), tuple(step_sizes or scale.step_sizes)
     cells: dict[str, Cell] = {}
 
-    def add(sampler, step_size, width, depth=1, steps=scale.steps, burn_in=scale.burn_in, thin=scale.thin, chains=1):
+    def add(sampler, step_size, width, depth=1, steps=None, burn_in=scale.burn_in, thin=scale.thin, chains=1):
         if sampler in chosen:
+            steps = scale.steps_at(width) if steps is None else steps
             cell = Cell(sampler, step_size, width, depth, steps, burn_in, thin, chains, seed, scale.start)
             cells.setdefault(cell.name, cell)
 
@@ -137,6 +149,12 @@ def run_grid(
         say(f"{len(found)} of {len(cells)} cells are there already.")
     # Cells of one kind follow each other, so one start is kept at a time.
     left.sort(key=lambda cell: (cell.width * cell.depth * cell.chains, cell.kind, cell.work))
+    with _compiled_once():
+        _run_left(left, dataset, folder, say, found)
+    return found
+
+
+def _run_left(left, dataset, folder, say, found):
     starts: dict[Any, Any] = {}
     total, done, began = sum(cell.work for cell in left), 0.0, time.perf_counter()
     for number, cell in enumerate(left, 1):
@@ -154,7 +172,26 @@ def run_grid(
         found[cell.name] = stored
         done += cell.work
         jax.clear_caches()
-    return found
+
+
+@contextlib.contextmanager
+def _compiled_once() -> Iterator[None]:
+    """Cells have many programs in common: compile each once, and keep it in a folder that lives as long as the grid."""
+    settings = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in settings}
+    if before[settings[0]]:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="widebnn-") as folder:
+        try:
+            for name, value in zip(settings, (folder, 0.05), strict=True):
+                jax.config.update(name, value)
+            compilation_cache.reset_cache()
+            yield
+        finally:
+            for name, value in before.items():
+                jax.config.update(name, value)
+            compilation_cache.reset_cache()
 
 
 def duration(seconds: float) -> str:

@@ -116,6 +116,7 @@ class _Run:
             self.init_keys.append(init_key)
             self.step_keys.append(step_key)
         began = time.perf_counter()
+        self.reference = jax.jit(self.target.sample_reference)
         positions = self._initial_positions(initial)
         init = jax.jit(self.algorithm.init)
         self.states = [init(position) for position in positions]
@@ -131,9 +132,8 @@ class _Run:
         self.compile_seconds = time.perf_counter() - began
 
     def _initial_positions(self, initial: Any) -> list[Any]:
-        reference = jax.jit(self.target.sample_reference)
         if initial is None:
-            return [reference(key) for key in self.init_keys]
+            return [self.reference(key) for key in self.init_keys]
         expected = jax.eval_shape(self.target.sample_reference, self.init_keys[0])
         same_structure = str(jax.tree.structure(initial)) == str(jax.tree.structure(expected))
         fits = same_structure and all(
@@ -172,7 +172,7 @@ class _Run:
             error = target.log_likelihood(v) - target.log_likelihood(u) - ratio
             return jnp.abs(error) / jnp.maximum(1.0, jnp.abs(ratio))
 
-        error = float(jax.jit(errors)(u, target.sample_reference(self.init_keys[0])))
+        error = float(jax.jit(errors)(u, self.reference(self.init_keys[0])))
         if not error < PRECISION_TOLERANCE:
             warnings.warn(
                 f"float32 features change the log acceptance ratio by about {error:.2g} here (nearly equal inputs, or "

@@ -320,6 +320,9 @@ def reproduce(
     for claim in summary["claims"]:
         console.print(f"{claim['verdict']}: {claim['claim']}", highlight=False)
     console.print(f"Wrote report.html, summary.json and figures to {out}", highlight=False)
+    if len(results) < len(cells):
+        missing = len(cells) - len(results)
+        raise WidebnnError(f"{missing} of {len(cells)} cells failed, see the warnings; the report is of the others.")
 
 
 def _whole(name: str, text: str) -> int:

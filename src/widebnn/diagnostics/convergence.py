@@ -21,12 +21,15 @@ def _per_statistic(draws: np.ndarray, function) -> np.ndarray:
     return values.reshape(draws.shape[2:])
 
 
-def ess(draws: np.ndarray) -> np.ndarray:
-    """Rank-normalised bulk effective sample size of all chains together, one number per statistic.
+def ess(draws: np.ndarray, method: str = "bulk") -> np.ndarray:
+    """Rank-normalised effective sample size of all chains together, of the ``bulk`` or the ``tail``, per statistic.
 
     NaN for a statistic that is constant, and for chains of fewer than four draws.
     """
-    return _per_statistic(draws, lambda flat: array_stats.ess(flat, chain_axis=0, draw_axis=1, method="bulk"))
+    options = {"prob": (0.05, 0.95)} if method == "tail" else {}
+    return _per_statistic(
+        draws, lambda flat: array_stats.ess(flat, chain_axis=0, draw_axis=1, method=method, **options)
+    )
 
 
 def rhat(draws: np.ndarray) -> np.ndarray:

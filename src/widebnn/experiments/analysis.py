@@ -9,20 +9,23 @@ import numpy as np
 import xarray as xr
 
 from widebnn.data import Dataset
-from widebnn.diagnostics import ess, published_ess, published_rhat
-from widebnn.experiments.cells import NOISE, Cell, cell_of
+from widebnn.diagnostics import ess, published_ess, published_rhat, rhat
+from widebnn.experiments.cells import NOISE, cell_of
 from widebnn.experiments.published import published_numbers
 from widebnn.networks import dense
 from widebnn.networks.nngp import gp_posterior
 
 STATISTICS = ("weights", "predictions")
+DIED_OUT = 0.05
+"""Pooled autocorrelations below this are noise."""
 
 
 def summarise_cell(stored: xr.Dataset) -> dict[str, Any]:
     """Acceptance, effective samples by the paper's definition and by ArviZ's, and speed.
 
-    ``ess`` is per stored draw, as in the paper's figures (which say per step); ``ess_per_step``, ``ess_per_gradient``
-    and ``ess_per_second`` are what they say. Of the 100 projections the mean, the smallest and the largest.
+    ``ess`` is per stored draw, as in the paper's figures (which say per step), and so are ``bulk_ess`` and
+    ``tail_ess``; ``ess_per_step``, ``ess_per_gradient`` and ``ess_per_second`` are what they say. Of the 100
+    projections the mean, the smallest and the largest.
     """
     cell = cell_of(stored)
     draws = cell.chains * stored.sizes["draw"]
@@ -48,25 +51,76 @@ def summarise_cell(stored: xr.Dataset) -> dict[str, Any]:
         for name in STATISTICS:
             values = stored[name].values
             sizes = np.nan_to_num(published_ess(values) / draws)
-            modern = np.nan_to_num(ess(values) / draws)
+            bulk, tail = (np.nan_to_num(ess(values, method=kind) / draws) for kind in ("bulk", "tail"))
             row[name] = {
                 "ess": float(sizes.mean()),
                 "ess_min": float(sizes.min()),
                 "ess_max": float(sizes.max()),
-                "bulk_ess": float(modern.mean()),
-                "ess_per_step": float(sizes.mean()) / cell.thin,
-                "ess_per_second": float(sizes.mean()) / cell.thin / row["ms_per_step"] * 1000,
+                "bulk_ess": float(bulk.mean()),
+                "tail_ess": float(tail.mean()),
             }
-            if row["gradients_per_step"]:
-                row[name]["ess_per_gradient"] = row[name]["ess_per_step"] / row["gradients_per_step"]
+            _add_rates(row, name)
     return row
 
 
-def rhat_against_steps(stored: xr.Dataset, at_steps: tuple[int, ...]) -> dict[str, list[float]]:
-    """Mean and standard deviation of the paper's R-hat over all projections, after each number of steps."""
+def _add_rates(row: dict[str, Any], statistic: str) -> None:
+    """Effective samples per step, per gradient and per second, from the best value per stored draw."""
+    per_step = best_ess(row, statistic) / row["thin"]
+    row[statistic]["ess_per_step"] = per_step
+    row[statistic]["ess_per_second"] = per_step / row["ms_per_step"] * 1000
+    if row["gradients_per_step"]:
+        row[statistic]["ess_per_gradient"] = per_step / row["gradients_per_step"]
+
+
+def pooled_ess(values: np.ndarray, mean: np.ndarray, std: np.ndarray) -> float:
+    """Effective samples per stored draw from chains too short for the paper's definition, or NaN if they never moved.
+
+    A slow chain's own mean follows it, so a short run looks better than it is. Here autocorrelations are taken about
+    the known ``mean`` (one per statistic, from a sampler that mixes fast) and pooled over all statistics, whose
+    deviations are measured in units of ``std``. They are summed up to a quarter of the chain or to where they have
+    died out; where they have not, the rest is taken to decay at the average rate so far. ``values`` has shape
+    (chains, draws, statistics).
+    """
+    deviations = (values - mean) / std
+    draws = values.shape[1]
+    last = max(1, draws // 4)
+    r = np.array([np.mean(deviations[:, : draws - lag] * deviations[:, lag:]) for lag in range(last + 1)])
+    # The same points at both ends: else the change of the variance along a slow chain is taken for decay.
+    scale = [np.mean(deviations[:, : draws - lag] ** 2 + deviations[:, lag:] ** 2) / 2 for lag in range(last + 1)]
+    r = r / np.array(scale)
+    if not np.isfinite(r).all() or r[1] >= 1:
+        return float("nan")
+    died = np.flatnonzero(r < DIED_OUT)
+    if len(died):
+        return float(1 / (1 + 2 * r[1 : died[0]].sum()))
+    rate = r[last] ** (1 / last)
+    return float(1 / (1 + 2 * (r[1:].sum() + r[last] * rate / (1 - rate))))
+
+
+def add_pooled_ess(rows: list[dict[str, Any]], results: list[xr.Dataset]) -> None:
+    """To every row whose law and statistics are those of a reference cell of the same width."""
+    reference = {cell_of(stored).width: stored for stored in results if cell_of(stored).is_reference}
+    for row, stored in zip(rows, results, strict=True):
+        known = reference.get(row["width"])
+        if known is None or row["depth"] != 1 or row["sampler"] == "pcnl_published":
+            continue
+        for name in STATISTICS if row["sampler"] != "marginal_pcn" else ("predictions",):
+            mean, std = known[name].values.mean(axis=(0, 1)), known[name].values.std(axis=(0, 1))
+            row[name]["ess_pooled"] = pooled_ess(stored[name].values, mean, std)
+            _add_rates(row, name)
+
+
+def rhat_against_steps(stored: xr.Dataset, at_steps: tuple[int, ...]) -> dict[str, Any]:
+    """Mean and standard deviation of the paper's R-hat over all projections, after each number of steps.
+
+    Beside it the mean of ArviZ's rank-normalised split R-hat of all steps.
+    """
     cell = cell_of(stored)
     both = np.concatenate([stored[name].values for name in STATISTICS], axis=2)
-    found: dict[str, list[float]] = {"steps": [], "mean": [], "std": []}
+    found: dict[str, Any] = {
+        "cell": cell.name, "sampler": cell.sampler, "step_size": cell.step_size, "width": cell.width,
+        "rank_rhat": float(np.mean(rhat(both))), "steps": [], "mean": [], "std": [],
+    }  # fmt: skip
     for steps in at_steps:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*is not defined.*")
@@ -92,19 +146,32 @@ def distance_from_limit(stored: xr.Dataset, dataset: Dataset) -> dict[str, float
     return {"mean": float(mean), "std_ratio": ratio}
 
 
-def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every published number beside ours. The published LMC is compared with both of ours."""
-    ours = {(row["sampler"], row["step_size"], row["width"]): row for row in rows if row["depth"] == 1}
+def best_ess(row: dict[str, Any], statistic: str) -> float:
+    """Effective samples per stored draw: pooled where there is a reference, else by the paper's definition."""
+    pooled = row[statistic].get("ess_pooled")
+    return row[statistic]["ess"] if pooled is None or np.isnan(pooled) else pooled
+
+
+def compare(rows: list[dict[str, Any]], rhat_rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every published number beside ours. The published LMC and pCNL are each compared with both of ours."""
+    both = {"lmc": ("lmc", "underdamped"), "pcnl": ("pcnl", "pcnl_published")}
+    ours = {(row["sampler"], row["step_size"], row["width"]): row for row in rows if is_main(row)}
+    ratios = {(row["sampler"], row["step_size"], row["width"]): row for row in rhat_rows}
     compared = []
     for number in published_numbers():
-        names = ("lmc", "underdamped") if number.sampler == "lmc" else (number.sampler,)
-        if number.sampler == "pcnl":
-            names = ("pcnl", "pcnl_published")
-        for name in names:
-            row = ours.get((name, number.step_size, number.width))
-            if row is not None and row["chains"] == 1:
-                value = row["acceptance"] if number.quantity == "acceptance" else row[number.quantity]["ess"]
-                compared.append({**number._asdict(), "ours_sampler": name, "ours": value})
+        for name in both.get(number.sampler, (number.sampler,)):
+            key = name, number.step_size, number.width
+            found = {"ours_sampler": name}
+            if number.quantity == "rhat" and key in ratios:
+                found |= {"ours": ratios[key]["mean"][-1], "steps": ratios[key]["steps"][-1]}
+            elif number.quantity == "acceptance" and key in ours:
+                found |= {"ours": ours[key]["acceptance"]}
+            elif number.quantity in STATISTICS and key in ours:
+                row = ours[key]
+                found |= {"ours": row[number.quantity]["ess"], "pooled": row[number.quantity].get("ess_pooled")}
+            else:
+                continue
+            compared.append({**number._asdict(), **found})
     return compared
 
 
@@ -114,6 +181,6 @@ def find(rows: list[dict[str, Any]], **wanted: Any) -> list[dict[str, Any]]:
     return sorted(matching, key=lambda row: row["width"])
 
 
-def is_main(cell: Cell) -> bool:
-    """Part of figures 1 and 2: one chain, one hidden layer."""
-    return cell.chains == 1 and cell.depth == 1
+def is_main(row: dict[str, Any]) -> bool:
+    """Part of figures 1 and 2: one chain, one hidden layer, a given step size."""
+    return row["chains"] == 1 and row["depth"] == 1 and row["step_size"] is not None

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from widebnn.diagnostics.principal import principal_traces
-from widebnn.experiments.analysis import find, rhat_against_steps
+from widebnn.experiments.analysis import best_ess, find, is_main, rhat_against_steps
 from widebnn.experiments.cells import LABELS, cell_of
 from widebnn.experiments.published import published_numbers
 
@@ -71,7 +71,7 @@ def _legend(figure: Figure, axes: Any, columns: int = 4) -> None:
 
 def acceptance_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure:
     """Figure 1: acceptance rate against width, one panel per step size."""
-    main = [row for row in rows if row["chains"] == 1 and row["depth"] == 1 and row["step_size"] is not None]
+    main = [row for row in rows if is_main(row)]
     sizes = sorted({row["step_size"] for row in main}, reverse=True)
     widths = sorted({row["width"] for row in main})
     figure = Figure(figsize=(4.2 * len(sizes) + 0.6, 4.8), layout="constrained")
@@ -91,8 +91,8 @@ def acceptance_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure
 
 
 def ess_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure:
-    """Figure 2: effective samples per stored draw, mean and range over 100 projections."""
-    main = [row for row in rows if row["chains"] == 1 and row["depth"] == 1 and row["step_size"] is not None]
+    """Figure 2: effective samples per stored draw; shaded, the range of the paper's estimate over 100 projections."""
+    main = [row for row in rows if is_main(row)]
     sizes = sorted({row["step_size"] for row in main}, reverse=True)
     widths = sorted({row["width"] for row in main})
     figure = Figure(figsize=(4.2 * len(sizes) + 0.6, 8.4), layout="constrained")
@@ -103,12 +103,11 @@ def ess_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure:
             samplers = [name for name in STYLES if find(main, sampler=name, step_size=size)]
             for sampler in samplers:
                 here = find(main, sampler=sampler, step_size=size)
-                values = {
-                    name: np.array([row[statistic][name] for row in here]) for name in ("ess", "ess_min", "ess_max")
-                }
-                low, high = np.maximum(values["ess_min"], floor), np.maximum(values["ess_max"], floor)
+                low, high = (
+                    np.maximum([row[statistic][name] for row in here], floor) for name in ("ess_min", "ess_max")
+                )
                 axis.fill_between([row["width"] for row in here], low, high, color=STYLES[sampler][0], alpha=0.12, lw=0)
-                _line(axis, here, list(np.maximum(values["ess"], floor)), sampler)
+                _line(axis, here, [max(best_ess(row, statistic), floor) for row in here], sampler)
             if on_paper_data:
                 _published(axis, statistic, size, set(samplers), floor)
             _width_axis(axis, widths)

@@ -9,6 +9,7 @@ import os
 import tempfile
 import time
 import tomllib
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,16 @@ from typing import Any
 import jax
 import xarray as xr
 from jax.experimental.compilation_cache import compilation_cache
-from rich.console import Console
 
 from widebnn.data import Dataset
 from widebnn.errors import WidebnnError
 from widebnn.experiments.cells import Cell, cell_of, find_start, run_cell
+from widebnn.experiments.published import RHAT_STEP_SIZE
+from widebnn.sampling.progress import display
 
 EXPERIMENTS = ("acceptance", "ess", "rhat", "traces", "beyond")
 PAPER_SAMPLERS = ("lmc", "underdamped", "pcn", "pcnl")
 BEYOND = ("marginal_pcn", "pcnl_published", "hilbert_hmc", "elliptical_slice")
-RHAT_STEP_SIZE = 0.1
 RHAT_CHAINS = 3
 
 
@@ -58,10 +59,10 @@ class Scale:
 
 
 SCALES = {
-    "smoke": Scale(32, 16, (64, 256), (0.2,), 300, 100, 10, (64,), (100, 200, 300), (), 40, "posterior"),
+    "smoke": Scale(16, 8, (64, 256), (0.1,), 400, 400, 10, (64,), (100, 200, 300, 400), (), 100),
     "laptop": Scale(
         256, 32, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 3_600, 250, 25,
-        (512, 1024, 2048, 4096), (300, 600, 900, 1_200), (2, 3), 150, "posterior", 512,
+        (512, 1024, 2048, 4096), (300, 600, 900), (2, 3), 150, "posterior", 512,
     ),
     "paper": Scale(
         256, 128, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 1_000_000, 20_000, 25,
@@ -86,7 +87,9 @@ def plan(
     def add(sampler, step_size, width, depth=1, steps=None, burn_in=scale.burn_in, thin=scale.thin, chains=1):
         if sampler in chosen:
             steps = scale.steps_at(width) if steps is None else steps
-            cell = Cell(sampler, step_size, width, depth, steps, burn_in, thin, chains, seed, scale.start)
+            # The published potential is never far from its bulk: the whitened readout always fits.
+            start = "prior" if sampler == "pcnl_published" else scale.start
+            cell = Cell(sampler, step_size, width, depth, steps, burn_in, thin, chains, seed, start)
             cells.setdefault(cell.name, cell)
 
     for experiment in experiments:
@@ -138,40 +141,71 @@ def run_grid(
 ) -> dict[str, xr.Dataset]:
     """Run the cells that are not there yet; the results of all, by name.
 
-    A cell is written to a temporary file and renamed, so that an interrupted grid has only whole cells.
+    A cell is written to a temporary file and renamed, so that an interrupted grid has only whole cells. A cell that
+    fails is left out with a warning. On a terminal one display shows the whole grid and the running cell; elsewhere
+    ``say`` gets a line per cell.
     """
     (folder / "cells").mkdir(parents=True, exist_ok=True)
-    console = Console(stderr=True)
-    say = say or (lambda text: console.print(text, highlight=False))
     found = {cell.name: stored for cell in cells if (stored := load_cell(folder, cell)) is not None}
     left = [cell for cell in cells if cell.name not in found]
-    if found:
-        say(f"{len(found)} of {len(cells)} cells are there already.")
     # Cells of one kind follow each other, so one start is kept at a time.
     left.sort(key=lambda cell: (cell.width * cell.depth * cell.chains, cell.kind, cell.work))
-    with _compiled_once():
-        _run_left(left, dataset, folder, say, found)
+    starts: dict[Any, Any] = {}
+    with _compiled_once(), _Overall(cells, left, say) as overall:
+        for cell in left:
+            overall.begin(cell)
+            try:
+                if cell.start == "posterior" and cell.kind not in starts:
+                    starts = {cell.kind: find_start(cell, dataset, overall.display)}
+                stored = run_cell(cell, dataset, overall.display, starts.get(cell.kind))
+            except WidebnnError as error:
+                warnings.warn(f"{cell.label} failed and is left out: {error}", stacklevel=2)
+                continue
+            path = cell_path(folder, cell)
+            temporary = path.with_suffix(".tmp")
+            stored.to_netcdf(temporary, engine="h5netcdf")
+            os.replace(temporary, path)
+            found[cell.name] = stored
+            overall.end(cell)
+            jax.clear_caches()
     return found
 
 
-def _run_left(left, dataset, folder, say, found):
-    starts: dict[Any, Any] = {}
-    total, done, began = sum(cell.work for cell in left), 0.0, time.perf_counter()
-    for number, cell in enumerate(left, 1):
-        eta = ""
-        if done:
-            eta = f", ETA {duration((time.perf_counter() - began) * (total / done - 1))}"
-        say(f"[{number} of {len(left)}{eta}] {cell.label}")
-        if cell.start == "posterior" and cell.kind not in starts:
-            starts = {cell.kind: find_start(cell, dataset, progress=None)}
-        stored = run_cell(cell, dataset, progress=None, initial=starts.get(cell.kind))
-        path = cell_path(folder, cell)
-        temporary = path.with_suffix(".tmp")
-        stored.to_netcdf(temporary, engine="h5netcdf")
-        os.replace(temporary, path)
-        found[cell.name] = stored
-        done += cell.work
-        jax.clear_caches()
+class _Overall:
+    """What the user sees of a grid: one bar with ETA on a terminal, otherwise one line per cell."""
+
+    def __init__(self, cells: list[Cell], left: list[Cell], say: Callable[[str], Any] | None):
+        self.display = display(None if say is None else False)
+        self._say = say or (lambda text: self.display.console.print(text, highlight=False))
+        self._quiet = say is None and self.display.console.is_terminal
+        self._number, self._count, self._there = 0, len(left), len(cells) - len(left)
+        self._total, self._done = sum(cell.work for cell in left), 0.0
+
+    def __enter__(self) -> _Overall:
+        if self._there:
+            self._say(f"{self._there} of {self._there + self._count} cells are there already.")
+        self._began = time.perf_counter()
+        self.display.start()
+        self._task = self.display.add_task("grid", total=self._total or 1.0, note="")
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.display.stop()
+
+    def begin(self, cell: Cell) -> None:
+        """The next cell."""
+        self._number += 1
+        where = f"{self._number} of {self._count}"
+        self.display.update(self._task, description=f"cell {where}", note=cell.label)
+        if not self._quiet:
+            share = self._done / self._total
+            eta = f", ETA {duration((time.perf_counter() - self._began) * (1 / share - 1))}" if share > 0.01 else ""
+            self._say(f"[{where}{eta}] {cell.label}")
+
+    def end(self, cell: Cell) -> None:
+        """It is stored."""
+        self._done += cell.work
+        self.display.update(self._task, completed=self._done)
 
 
 @contextlib.contextmanager

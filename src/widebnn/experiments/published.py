@@ -13,7 +13,7 @@ class Published(NamedTuple):
     """One published number."""
 
     quantity: str
-    """``acceptance``, or ``weights`` or ``predictions`` for effective samples per stored draw."""
+    """``acceptance``; ``weights`` or ``predictions`` for effective samples per stored draw; ``rhat``."""
     sampler: str
     step_size: float
     width: int
@@ -38,11 +38,13 @@ ESS = {
 }
 ESS_WIDTHS = (512, 1024, 2048, 4096, 8192)
 RHAT = {"pcn": (1.023, 1.0014), "lmc": (1.0023, 1.041), "pcnl": (1.002, 1.002)}
-"""Three chains, step size .1, 20 000 steps: at widths 512 and 4096."""
+"""Three chains, step size .1, 20 000 steps: at the first and the last width."""
+RHAT_WIDTHS = (512, 4096)
+RHAT_STEP_SIZE = 0.1
 
 
 def published_numbers() -> list[Published]:
-    """All of them but R-hat."""
+    """All of them."""
     rows = [
         Published("acceptance", sampler, step_size, width, value)
         for (sampler, step_size), values in ACCEPTANCE.items()
@@ -54,4 +56,8 @@ def published_numbers() -> list[Published]:
                 Published(quantity, sampler, step_size, width, value)
                 for width, value in zip(ESS_WIDTHS, values, strict=True)
             ]
-    return rows
+    return rows + [
+        Published("rhat", sampler, RHAT_STEP_SIZE, width, value)
+        for sampler, values in RHAT.items()
+        for width, value in zip(RHAT_WIDTHS, values, strict=True)
+    ]

@@ -24,7 +24,7 @@ from widebnn.posteriors.products import product
 from widebnn.posteriors.target import NetworkTarget, Prediction
 from widebnn.precision import double_precision, in_double_precision
 
-JITTER = 1e-10
+JITTER = 1e-8
 """Added to eigenvalues that rounding could make negative."""
 
 
@@ -41,7 +41,8 @@ def published_pcnl_target(
     def fitted(u: FunctionPosition) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The function at the training inputs, the features there and their Gram matrix."""
         psi = space.psi(u.layers)
-        gram = product(psi, psi.T).astype(jnp.float64)
+        # In float64: with fewer units than inputs it is singular, and so is the covariance below.
+        gram = psi.astype(jnp.float64) @ psi.T.astype(jnp.float64)
         factor = cholesky(gram + noise**2 * jnp.eye(n), symmetrize_input=False)
 
         def solve(b):

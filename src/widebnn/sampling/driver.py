@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.progress import Progress as RichProgress
 
 from widebnn.errors import WidebnnError, check_integer
 from widebnn.posteriors.target import NetworkTarget, Target
@@ -69,7 +70,7 @@ def sample(
     seed: int = 0,
     collect: Collect | None = None,
     initial: Any = None,
-    progress: bool | None = None,
+    progress: bool | RichProgress | None = None,
     **options: Any,
 ) -> Result:
     """Run ``chains`` Markov chains on ``target`` and keep every ``thin``-th of ``steps`` steps.
@@ -79,7 +80,8 @@ def sample(
     given (``step_size=0.1``) is tuned during ``burn_in`` and fixed afterwards. ``collect(key, position)`` says what to
     keep of a draw, a dictionary of arrays; the default keeps the whole position. Chains start at draws from
     N(0, I) unless ``initial``, positions stacked along a leading chain axis, is given. ``progress=None``
-    shows a progress bar on terminals only. Ctrl-C returns the draws so far.
+    shows a progress bar on terminals only; a :class:`rich.progress.Progress` from
+    :func:`widebnn.sampling.progress.display` gets the bar among its others. Ctrl-C returns the draws so far.
     """
     burn_in = check_integer("burn_in", burn_in, 0)
     thin = check_integer("thin", thin, 1)
@@ -236,7 +238,7 @@ class _Run:
 
         return jax.lax.fori_loop(0, count, body, (state, buffers))
 
-    def finish(self, show: bool | None) -> Result:
+    def finish(self, show: bool | RichProgress | None) -> Result:
         """Burn in, sample, and return; Ctrl-C returns what is there."""
         done = burned = 0
         interrupted = False

@@ -9,17 +9,13 @@ from pathlib import Path
 os.environ.setdefault("NPROC", "8")
 # Two test processes whose BLAS threads spin on two cores wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Most of the time of these tests is compilation of small programs that run once.
-QUICK_TO_COMPILE = (
-    "backend_optimization_level=0",
-    "cpu_use_fusion_emitters=false",
-    "cpu_parallel_codegen_split_count=1",
-)
-os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in QUICK_TO_COMPILE))
-
 import jax
 import pytest
 
+from widebnn.compilation import compile_quickly
+
+# Most of the time of these tests is compilation of small programs that run once.
+compile_quickly()
 ROOT = Path(__file__).resolve().parents[1]
 
 

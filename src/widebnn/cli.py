@@ -263,7 +263,10 @@ def reproduce(
     what: Annotated[Experiment, typer.Argument(help="Which experiment; all runs every one.")] = Experiment.all,
     scale: Annotated[
         ScaleName,
-        typer.Option(help="smoke: minutes; laptop: hours, all widths; paper: a million steps per cell, days."),
+        typer.Option(
+            help="smoke: two minutes, a toy to see that all works, speeds mean nothing; laptop: two hours, the paper's "
+            "widths and step sizes with short chains; paper: a million steps per cell, days."
+        ),
     ] = ScaleName.smoke,
     data: Annotated[str, typer.Option(help="digits, cifar10 or mnist.")] = "digits",
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
@@ -281,6 +284,7 @@ def reproduce(
 
     Example: widebnn reproduce all --scale laptop --data cifar10 --data-dir DIR --out runs/paper
     """
+    from widebnn.compilation import compile_quickly
     from widebnn.data import load_dataset
     from widebnn.errors import check_choice, check_integer, check_real
     from widebnn.experiments import EXPERIMENTS, SCALES, plan, run_grid
@@ -288,6 +292,8 @@ def reproduce(
     from widebnn.experiments.grid import write_config
     from widebnn.experiments.report import write_report
 
+    if scale is ScaleName.smoke:
+        compile_quickly()
     size = SCALES[scale.value]
     names = EXPERIMENTS if what is Experiment.all else (what.value,)
     chosen = [check_choice("samplers", name, LABELS) for name in samplers.split(",")] if samplers else None

@@ -26,7 +26,19 @@ STYLES = {
     "hilbert_hmc": ("#000000", "*"),
     "elliptical_slice": ("#E69F00", "P"),
 }
+SHORT = {
+    "lmc": "LMC\n(as printed)",
+    "underdamped": "LMC\n(as coded)",
+    "marginal_pcn": "pCN, marginal-\nconditional",
+    "pcnl_published": "pCNL, published\npotential",
+}
+"""Labels for narrow places, where they differ."""
 PUBLISHED_AS = {"lmc": "lmc", "underdamped": "lmc", "pcn": "pcn", "pcnl": "pcnl", "pcnl_published": "pcnl"}
+
+
+def _plain(value: float, _: Any = None) -> str:
+    """Numbers as people write them, where powers of ten would be fewer than the labels needed."""
+    return f"{value:g}"
 
 
 def _width_axis(axis: Axes, widths: list[int]) -> None:
@@ -61,8 +73,9 @@ def _published(axis: Axes, quantity: str, step_size: float, samplers: set[str], 
             )  # fmt: skip
 
 
-def _legend(figure: Figure, axes: Any, columns: int = 4) -> None:
+def _legend(figure: Figure, axes: Any) -> None:
     """One legend for all panels, below them."""
+    columns = max(1, int(figure.get_figwidth() / 2.7))
     entries: dict[str, Any] = {}
     for axis in np.ravel(axes):
         entries |= {name: handle for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)}
@@ -74,7 +87,7 @@ def acceptance_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure
     main = [row for row in rows if is_main(row)]
     sizes = sorted({row["step_size"] for row in main}, reverse=True)
     widths = sorted({row["width"] for row in main})
-    figure = Figure(figsize=(4.2 * len(sizes) + 0.6, 4.8), layout="constrained")
+    figure = Figure(figsize=(max(8.4, 4.2 * len(sizes) + 0.6), 4.8), layout="constrained")
     axes = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
     for axis, size in zip(axes, sizes, strict=True):
         samplers = [name for name in STYLES if find(main, sampler=name, step_size=size)]
@@ -91,11 +104,11 @@ def acceptance_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure
 
 
 def ess_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure:
-    """Figure 2: effective samples per stored draw; shaded, the range of the paper's estimate over 100 projections."""
+    """Figure 2: effective samples per stored draw; dotted, by the paper's own definition."""
     main = [row for row in rows if is_main(row)]
     sizes = sorted({row["step_size"] for row in main}, reverse=True)
     widths = sorted({row["width"] for row in main})
-    figure = Figure(figsize=(4.2 * len(sizes) + 0.6, 8.4), layout="constrained")
+    figure = Figure(figsize=(max(8.4, 4.2 * len(sizes) + 0.6), 8.4), layout="constrained")
     axes = figure.subplots(2, len(sizes), sharey="row", squeeze=False)
     floor = 1e-4
     for line, statistic in zip(axes, ("weights", "predictions"), strict=True):
@@ -103,11 +116,9 @@ def ess_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure:
             samplers = [name for name in STYLES if find(main, sampler=name, step_size=size)]
             for sampler in samplers:
                 here = find(main, sampler=sampler, step_size=size)
-                low, high = (
-                    np.maximum([row[statistic][name] for row in here], floor) for name in ("ess_min", "ess_max")
-                )
-                axis.fill_between([row["width"] for row in here], low, high, color=STYLES[sampler][0], alpha=0.12, lw=0)
                 _line(axis, here, [max(best_ess(row, statistic), floor) for row in here], sampler)
+                own = np.maximum([row[statistic]["ess"] for row in here], floor)
+                axis.plot([row["width"] for row in here], own, color=STYLES[sampler][0], linewidth=0.9, linestyle=":")
             if on_paper_data:
                 _published(axis, statistic, size, set(samplers), floor)
             _width_axis(axis, widths)
@@ -123,7 +134,7 @@ def rhat_figure(results: list[xr.Dataset], at_steps: tuple[int, ...]) -> Figure:
     by_width: dict[int, list[xr.Dataset]] = {}
     for stored in results:
         by_width.setdefault(cell_of(stored).width, []).append(stored)
-    figure = Figure(figsize=(3.6 * len(by_width) + 0.6, 4.4), layout="constrained")
+    figure = Figure(figsize=(max(8.4, 3.6 * len(by_width) + 0.6), 4.4), layout="constrained")
     axes = figure.subplots(1, len(by_width), sharey=True, squeeze=False)[0]
     for axis, width in zip(axes, sorted(by_width), strict=True):
         for stored in by_width[width]:
@@ -138,7 +149,7 @@ def rhat_figure(results: list[xr.Dataset], at_steps: tuple[int, ...]) -> Figure:
         axis.set_yscale("log")
         axis.grid(color="#dddddd", linewidth=0.8)
     axes[0].set_ylabel("R-hat (ratio of variances)")
-    _legend(figure, axes, 5)
+    _legend(figure, axes)
     return figure
 
 
@@ -165,7 +176,7 @@ def traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
                 axis.set_title(f"width {width}", fontsize=10)
             if row == len(samplers) - 1:
                 axis.set_xlabel("step")
-        axes[row, 0].set_ylabel(LABELS[sampler].split(" (")[0], fontsize=9)
+        axes[row, 0].set_ylabel(SHORT.get(sampler, LABELS[sampler]), fontsize=9)
     figure.suptitle(f"Principal components of the iterates, step size {step_size:g}")
     _legend(figure, axes)
     return figure
@@ -207,6 +218,10 @@ def distance_figure(rows: list[dict[str, Any]]) -> Figure:
             _line(axes[1], here, [row["limit"]["mean"] for row in here], sampler)
     for axis in axes:
         axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(_plain)
+        low, high = axis.get_ylim()
+        if high < 10 * low:  # with no power of ten in sight, label the ticks between
+            axis.yaxis.set_minor_formatter(_plain)
         _width_axis(axis, widths)
     axes[0].set(title="from N(0, I)", ylabel="Jeffreys divergence (nats)")
     axes[1].set(title="from the infinite-width posterior", ylabel="RMS difference of means / spread")

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import os
-import tempfile
 import time
 import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import jax
 import xarray as xr
-from jax.experimental.compilation_cache import compilation_cache
 
+from widebnn.compilation import compiled_once
 from widebnn.data import Dataset
 from widebnn.errors import WidebnnError
 from widebnn.experiments.cells import Cell, cell_of, find_start, run_cell
@@ -148,10 +146,11 @@ def run_grid(
     (folder / "cells").mkdir(parents=True, exist_ok=True)
     found = {cell.name: stored for cell in cells if (stored := load_cell(folder, cell)) is not None}
     left = [cell for cell in cells if cell.name not in found]
-    # Cells of one kind follow each other, so one start is kept at a time.
-    left.sort(key=lambda cell: (cell.width * cell.depth * cell.chains, cell.kind, cell.work))
+    # Single chains first; cells of one kind follow each other, so one start is kept at a time.
+    left.sort(key=lambda cell: (cell.depth, cell.chains, cell.width, cell.kind, cell.work))
     starts: dict[Any, Any] = {}
-    with _compiled_once(), _Overall(cells, left, say) as overall:
+    # Cells have many programs in common.
+    with compiled_once(), _Overall(cells, left, say) as overall:
         for cell in left:
             overall.begin(cell)
             try:
@@ -206,26 +205,6 @@ class _Overall:
         """It is stored."""
         self._done += cell.work
         self.display.update(self._task, completed=self._done)
-
-
-@contextlib.contextmanager
-def _compiled_once() -> Iterator[None]:
-    """Cells have many programs in common: compile each once, and keep it in a folder that lives as long as the grid."""
-    settings = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = {name: getattr(jax.config, name) for name in settings}
-    if before[settings[0]]:
-        yield
-        return
-    with tempfile.TemporaryDirectory(prefix="widebnn-") as folder:
-        try:
-            for name, value in zip(settings, (folder, 0.05), strict=True):
-                jax.config.update(name, value)
-            compilation_cache.reset_cache()
-            yield
-        finally:
-            for name, value in before.items():
-                jax.config.update(name, value)
-            compilation_cache.reset_cache()
 
 
 def duration(seconds: float) -> str:

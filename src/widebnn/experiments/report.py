@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import itertools
 import json
 import os
@@ -63,9 +62,11 @@ def write_report(
             row["limit"] = distance_from_limit(stored, dataset)
     on_paper_data = config["data"] == "cifar10" and config["n_train"] == 256
     drawn = draw_figures(rows, list(results.values()), scale, on_paper_data)
-    for name, (figure, _) in drawn.items():
+    shown: dict[str, tuple[bytes, str]] = {}
+    for name, (figure, caption) in drawn.items():
         for kind in ("png", "pdf"):
             figure.savefig(folder / f"{name}.{kind}", dpi=140)
+        shown[name] = (folder / f"{name}.png").read_bytes(), caption
     several = [stored for stored in results.values() if cell_of(stored).chains > 1]
     rhat = [rhat_against_steps(stored, scale.rhat_steps) for stored in several]
     summary = {
@@ -77,7 +78,7 @@ def write_report(
         "versions": {name: version(name) for name in VERSIONS} | {"python": platform.python_version()},
     }
     _write(folder / "summary.json", json.dumps(_without_nan(summary), indent=1) + "\n")
-    _write(folder / "report.html", render(summary, drawn))
+    _write(folder / "report.html", render(summary, shown))
     return summary
 
 
@@ -93,8 +94,8 @@ def draw_figures(
         drawn["acceptance"] = figures.acceptance_figure(rows, on_paper_data), caption
         caption = (
             "Effective samples per stored draw (figure 2 of the paper). Lines: autocorrelations pooled over 100 random "
-            "projections of weights and of test predictions, about means known from Hilbert-space HMC. Shades: range "
-            "over projections of the paper's definition, which cannot fall below about 5 / (number of stored draws)."
+            "projections of weights and of test predictions, about means known from Hilbert-space HMC. Dotted: the "
+            "paper's definition, mean of 100 projections, which in a slow chain of N stored draws shows about 5/N."
             + hollow
         )
         drawn["ess"] = figures.ess_figure(rows, on_paper_data), caption
@@ -196,7 +197,7 @@ def claims(rows: list[dict[str, Any]], rhat_rows: list[dict[str, Any]]) -> list[
     return judged
 
 
-def render(summary: dict[str, Any], drawn: dict[str, tuple[Figure, str]]) -> str:
+def render(summary: dict[str, Any], shown: dict[str, tuple[bytes, str]]) -> str:
     """The page, with nothing outside it."""
     config = summary["config"]
     parts = [
@@ -213,10 +214,11 @@ def render(summary: dict[str, Any], drawn: dict[str, tuple[Figure, str]]) -> str
     if summary["claims"]:
         rows = [[claim["claim"], _verdict(claim["verdict"]), claim["note"]] for claim in summary["claims"]]
         parts += ["<h2>Claims</h2>", _table(["claim", "verdict", "by"], rows, raw={1}, kind="text")]
-    for name, (figure, caption) in drawn.items():
+    for name, (picture, caption) in shown.items():
+        encoded, text = base64.b64encode(picture).decode(), html.escape(caption)
         parts.append(
-            f'<figure id="{name}"><img alt="{html.escape(caption)}" src="data:image/png;base64,{_png(figure)}">'
-            f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+            f'<figure id="{name}"><img alt="{text}" src="data:image/png;base64,{encoded}">'
+            f"<figcaption>{text}</figcaption></figure>"
         )
     if summary["compared"]:
         rows = [
@@ -275,12 +277,6 @@ def _text(value: Any) -> str:
 
 def _number(value: float | None) -> str:
     return "" if value is None or value != value else f"{value:.3g}"
-
-
-def _png(figure: Figure) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def _without_nan(value: Any) -> Any:

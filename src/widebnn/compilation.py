@@ -1,0 +1,41 @@
+"""How XLA compiles: quickly, for programs that run for a second, and once, for programs that recur."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+QUICK = ("backend_optimization_level=0", "cpu_use_fusion_emitters=false", "cpu_parallel_codegen_split_count=1")
+
+
+def compile_quickly() -> None:
+    """Compile in less than half the time programs that run slower; before JAX's first computation.
+
+    Does nothing where ``XLA_FLAGS`` is set.
+    """
+    os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in QUICK))
+
+
+@contextlib.contextmanager
+def compiled_once() -> Iterator[None]:
+    """Keep compiled programs in a folder that lives as long as the context, unless JAX has a folder for them."""
+    settings = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in settings}
+    if before["jax_compilation_cache_dir"]:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="widebnn-") as folder:
+        try:
+            for name, value in zip(settings, (folder, 0.05), strict=True):
+                jax.config.update(name, value)
+            compilation_cache.reset_cache()
+            yield
+        finally:
+            for name, value in before.items():
+                jax.config.update(name, value)
+            compilation_cache.reset_cache()

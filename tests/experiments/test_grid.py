@@ -1,27 +1,41 @@
-"""Grids: planned without repetition, resumable, never mixed up; and what is read off them."""
+"""Grids: planned without repetition, resumable, never mixed up; and what is read off them.
+
+The README's command, `reproduce all --scale smoke`, is run here once, and most tests look at what it wrote.
+"""
 
 import dataclasses
 import json
 import re
+import sys
+import tomllib
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
+from widebnn import cli
 from widebnn.data import load_dataset
+from widebnn.diagnostics import published_ess
 from widebnn.errors import WidebnnError
-from widebnn.experiments import EXPERIMENTS, SCALES, Cell, Scale, plan, run_cell, run_grid
-from widebnn.experiments.analysis import compare, summarise_cell
+from widebnn.experiments import EXPERIMENTS, SCALES, Cell, plan, run_grid
+from widebnn.experiments.analysis import compare, pooled_ess, summarise_cell
 from widebnn.experiments.cells import cell_of, sampler_options
 from widebnn.experiments.grid import cell_path, duration, load_cell, write_config
 from widebnn.experiments.published import published_numbers
-from widebnn.experiments.report import claims, write_report
+from widebnn.experiments.report import claims
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.xdist_group("grid")  # one worker, which makes the fixture once
-TINY = Scale(8, 4, (16,), (0.3,), 40, 10, 4, (16,), (20, 40), (), 10)
-SAMPLERS = ("pcn", "marginal_pcn", "hilbert_hmc")
-DATASET = load_dataset("digits", TINY.n_train, TINY.n_test)
-CONFIG = {"data": "digits", "n_train": 8, "n_test": 4, "scale": "tiny", "seed": 0}
+SMOKE = SCALES["smoke"]
+DATASET = load_dataset("digits", SMOKE.n_train, SMOKE.n_test)
+CONFIG = {"data": "digits", "n_train": SMOKE.n_train, "n_test": SMOKE.n_test, "scale": "smoke", "seed": 0}
+COMMAND = "reproduce all --scale smoke --out"
+
+
+def test_the_readme_has_the_command():
+    assert f".venv/bin/widebnn {COMMAND} runs/smoke\n" in (ROOT / "README.md").read_text()
 
 
 def test_every_cell_is_planned_once():
@@ -50,24 +64,22 @@ def test_published_refreshment():
 
 
 @pytest.fixture(scope="module")
-def grid(tmp_path_factory):
-    """All experiments, tiny, for some samplers."""
-    folder = tmp_path_factory.mktemp("grid")
-    cells = plan(EXPERIMENTS, TINY, SAMPLERS)
-    results = run_grid(cells, DATASET, folder, say=lambda text: None)
-    return folder, cells, results
+def smoke(tmp_path_factory):
+    """The README's command, its folder and its cells."""
+    folder = tmp_path_factory.mktemp("reproduce") / "smoke"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["widebnn", *COMMAND.split(), str(folder)])
+        patch.setattr(warnings, "showwarning", warnings.showwarning)
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    assert stop.value.code in (0, None)
+    cells = plan(EXPERIMENTS, SMOKE)
+    return folder, cells, {cell.name: load_cell(folder, cell) for cell in cells}
 
 
 @pytest.mark.ambient
-def test_a_cell_of_the_published_pcnl():
-    stored = run_cell(Cell("pcnl_published", 0.3, 16, 1, 20, 5, 5), DATASET)
-    assert stored["predictions"].shape == (1, 4, 100)
-    assert np.isfinite(stored["predictions"]).all()
-
-
-@pytest.mark.ambient
-def test_a_finished_grid_is_not_run_again(grid):
-    folder, cells, results = grid
+def test_a_finished_grid_is_not_run_again(smoke):
+    folder, cells, results = smoke
     before = {path: path.stat().st_mtime_ns for path in (folder / "cells").iterdir()}
     assert len(before) == len(cells)
     said = []
@@ -79,9 +91,9 @@ def test_a_finished_grid_is_not_run_again(grid):
 
 
 @pytest.mark.ambient
-def test_a_lost_or_damaged_cell_comes_back_the_same(grid):
-    folder, cells, results = grid
-    lost, damaged = (next(cell for cell in cells if cell.sampler == name) for name in SAMPLERS[:2])
+def test_a_lost_or_damaged_cell_comes_back_the_same(smoke):
+    folder, cells, results = smoke
+    lost, damaged = (next(cell for cell in cells if cell.sampler == name) for name in ("pcn", "marginal_pcn"))
     cell_path(folder, lost).unlink()
     path = cell_path(folder, damaged)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -91,14 +103,14 @@ def test_a_lost_or_damaged_cell_comes_back_the_same(grid):
             np.testing.assert_array_equal(again[cell.name][name], results[cell.name][name])
 
 
-def test_another_cell_under_the_same_name_is_not_taken(grid):
-    folder, cells, _ = grid
+def test_another_cell_under_the_same_name_is_not_taken(smoke):
+    folder, cells, _ = smoke
     assert load_cell(folder, cells[0]) is not None
     assert load_cell(folder, dataclasses.replace(cells[0], steps=cells[0].steps * 2)) is None
 
 
-def test_cells_are_stored_whole(grid):
-    _, cells, results = grid
+def test_cells_are_stored_whole(smoke):
+    _, cells, results = smoke
     for cell in cells:
         stored = results[cell.name]
         assert cell_of(stored) == cell
@@ -112,28 +124,69 @@ def test_cells_are_stored_whole(grid):
         np.testing.assert_allclose(row["weights"]["ess"], cell.thin * row["weights"]["ess_per_step"])
 
 
-def test_the_whole_chain_counts_all_weights(grid):
-    _, _, results = grid
-    assert results["pcn-b0.3-w16-d1"].attrs["dimension"] == 65 * 16 + 17 * 10
-    assert results["marginal_pcn-b0.3-w16-d1"].attrs["dimension"] == (8 + 4) * 16
+def test_the_whole_chain_counts_all_weights(smoke):
+    _, _, results = smoke
+    assert results["pcn-b0.1-w64-d1"].attrs["dimension"] == 65 * 64 + 65 * 10
+    assert results["marginal_pcn-b0.1-w64-d1"].attrs["dimension"] == (16 + 8) * 64
 
 
-def test_report(grid):
-    folder, _, results = grid
-    summary = write_report(folder, results, DATASET, TINY, CONFIG)
+def test_report(smoke):
+    folder, _, results = smoke
+    summary = json.loads((folder / "summary.json").read_text())
     page = (folder / "report.html").read_text()
     assert not re.search(r'(src|href)="?(?!data:)[a-z]+:', page), "the page must need nothing from outside"
-    assert page.count("<img") == page.count("data:image/png;base64,") >= 5
-    assert json.loads((folder / "summary.json").read_text())["config"] == CONFIG
-    for name in ("acceptance", "ess", "rhat", "traces-0.3", "speed", "distance"):
+    figures = ("acceptance", "ess", "rhat", "traces-0.1", "speed", "distance")
+    assert page.count("<img") == page.count("data:image/png;base64,") == len(figures)
+    for name in figures:
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    assert summary["config"] == CONFIG == tomllib.loads((folder / "config.toml").read_text())
     assert summary["compared"] == [], "digits are not the paper's data"
     assert {row["cell"] for row in summary["rhat"]} == {name for name in results if "chains" in name}
+    assert summary["claims"]
+    rows = {row["cell"]: row for row in summary["cells"]}
+    assert set(rows) == set(results)
+    assert all(row["weights"]["tail_ess"] >= 0 for row in rows.values())
+    assert rows["hilbert_hmc-tuned-w64-d1"]["jeffreys"] > rows["hilbert_hmc-tuned-w256-d1"]["jeffreys"] > 0
+
+
+@pytest.mark.ambient
+def test_a_cell_that_fails_does_not_stop_the_others(tmp_path):
+    bad = Cell("underdamped", None, 16, 1, 20, 5, 5)
+    good = Cell("pcn", 0.3, 16, 1, 20, 5, 5)
+    with pytest.warns(UserWarning, match="underdamped, tuned, width 16, depth 1 failed and is left out: .*step size"):
+        found = run_grid([bad, good], DATASET, tmp_path, say=lambda text: None)
+    assert set(found) == {good.name}
+
+
+def test_wide_networks_get_fewer_steps():
+    scale = dataclasses.replace(SMOKE, steps=1000, thin=10, full_steps_to=128)
+    assert [scale.steps_at(width) for width in (64, 128, 2048)] == [1000, 1000, 120]
+    assert SCALES["paper"].steps_at(8192) == 1_000_000
+
+
+@pytest.mark.parametrize("correlation", [0.5, 0.9, 0.97, 0.998])
+def test_pooled_ess_of_short_slow_chains(correlation):
+    """Forty draws of 100 autoregressions of known effective sample size, which the paper's estimate cannot show."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(1, 40, 100))
+    for t in range(1, 40):
+        values[:, t] = correlation * values[:, t - 1] + np.sqrt(1 - correlation**2) * values[:, t]
+    exact = (1 - correlation) / (1 + correlation)
+    shift, scale = rng.normal(size=100), rng.uniform(1, 3, size=100)
+    found = pooled_ess(shift + scale * values, shift, scale)
+    assert 0.7 < found / exact < 1.4
+    if correlation > 0.9:
+        assert (published_ess(values) / 40).mean() > 3 * exact
+
+
+def test_pooled_ess_of_a_chain_that_never_moved():
+    assert np.isnan(pooled_ess(np.ones((1, 40, 3)), np.zeros(3), np.ones(3)))
 
 
 def test_published_numbers_find_their_cells():
     """Each published number is compared with the cell of the same sampler, step size and width."""
+    numbers = published_numbers()
     rows = [
         {
             "sampler": number.sampler,
@@ -145,11 +198,18 @@ def test_published_numbers_find_their_cells():
             "weights": {"ess": 0.1},
             "predictions": {"ess": 0.2},
         }
-        for number in published_numbers()
+        for number in numbers
+        if number.quantity != "rhat"
     ]
-    found = compare(rows)
-    assert len(found) == len(published_numbers()) == 25 + 60
+    rhat = [
+        {"sampler": n.sampler, "step_size": n.step_size, "width": n.width, "mean": [3.0, 1.5], "steps": [10, 20]}
+        for n in numbers
+        if n.quantity == "rhat"
+    ]
+    found = compare(rows, rhat)
+    assert len(found) == len(numbers) == 25 + 60 + 6
     assert {row["ours"] for row in found if row["quantity"] == "predictions"} == {0.2}
+    assert {(row["ours"], row["steps"]) for row in found if row["quantity"] == "rhat"} == {(1.5, 20)}
 
 
 def test_claims_are_judged_by_the_numbers():
@@ -162,9 +222,9 @@ def test_claims_are_judged_by_the_numbers():
 
     rising = [row("pcn", width, rate, rate) for width, rate in ((64, 0.1), (128, 0.4), (256, 0.8))]
     falling = [row("lmc", width, rate, rate) for width, rate in ((64, 0.9), (128, 0.5), (256, 0.1))]
-    assert {claim["verdict"] for claim in claims(rising + falling)} == {"confirmed"}
+    assert {claim["verdict"] for claim in claims(rising + falling, [])} == {"confirmed"}
     swapped = [{**r, "sampler": "lmc" if r["sampler"] == "pcn" else "pcn"} for r in rising + falling]
-    assert {claim["verdict"] for claim in claims(swapped)} == {"not confirmed"}
+    assert {claim["verdict"] for claim in claims(swapped, [])} == {"not confirmed"}
 
 
 def test_a_folder_holds_one_configuration(tmp_path):

@@ -169,6 +169,8 @@ def traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
                     # A chain that never moved has an empty panel.
                     warnings.filterwarnings("ignore", message="principal components need")
                     found = principal_traces(stored["weights"].values[0])
+                if not np.nan_to_num(np.ptp(found.traces)):
+                    axis.text(0.5, 0.5, "never moved", transform=axis.transAxes, ha="center", color="#666666")
                 for component, colour in enumerate(("#0072B2", "#D55E00")):
                     label = f"component {component + 1}"
                     axis.plot(stored["draw"], found.traces[:, component], color=colour, linewidth=0.7, label=label)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import time
 import tomllib
@@ -48,11 +47,11 @@ class Scale:
     start: str = "prior"
     """Where chains start, see :class:`Cell`."""
     full_steps_to: int | None = None
-    """Above this width the number of steps falls as 1/sqrt(width), so that wide networks do not take all the time."""
+    """Above this width the number of steps falls as width^-0.75, so that wide networks do not take all the time."""
 
     def steps_at(self, width: int) -> int:
         """Steps of a chain of the main grid, a multiple of ``thin``."""
-        share = 1.0 if self.full_steps_to is None else min(1.0, math.sqrt(self.full_steps_to / width))
+        share = 1.0 if self.full_steps_to is None else min(1.0, (self.full_steps_to / width) ** 0.75)
         return self.thin * round(self.steps * share / self.thin)
 
 
@@ -60,7 +59,7 @@ SCALES = {
     "smoke": Scale(16, 8, (64, 256), (0.1,), 400, 400, 10, (64,), (100, 200, 300, 400), (), 100),
     "laptop": Scale(
         256, 32, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 3_600, 250, 25,
-        (512, 1024, 2048, 4096), (300, 600, 900), (2, 3), 150, "posterior", 512,
+        (512, 1024, 2048, 4096), (200, 400, 600), (2, 3), 150, "posterior", 512,
     ),
     "paper": Scale(
         256, 128, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 1_000_000, 20_000, 25,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import html
 import itertools
 import json
@@ -29,7 +30,7 @@ from widebnn.experiments.analysis import (
     rhat_against_steps,
     summarise_cell,
 )
-from widebnn.experiments.cells import LABELS, cell_of
+from widebnn.experiments.cells import LABELS, NOISE, cell_of
 from widebnn.experiments.grid import Scale
 
 VERSIONS = ("widebnn", "jax", "jaxlib", "numpy", "scipy", "arviz-stats")
@@ -47,6 +48,7 @@ th:first-child, td:first-child, .text td, .text th { text-align: left; }
 .text td { white-space: normal; }
 th { border-bottom: 2px solid #888; }
 .yes { color: #00654a; font-weight: 600; } .no { color: #a33f00; font-weight: 600; }
+@media (max-width: 40rem) { figure img { max-width: none; width: 46rem; } }
 @media print { .scroll { overflow: visible; } table { font-size: .7rem; } figure { break-inside: avoid; } }
 """
 
@@ -71,6 +73,7 @@ def write_report(
     rhat = [rhat_against_steps(stored, scale.rhat_steps) for stored in several]
     summary = {
         "config": config,
+        "scale": dataclasses.asdict(scale),
         "cells": rows,
         "rhat": rhat,
         "compared": compare(rows, rhat) if on_paper_data else [],
@@ -200,6 +203,7 @@ def claims(rows: list[dict[str, Any]], rhat_rows: list[dict[str, Any]]) -> list[
 def render(summary: dict[str, Any], shown: dict[str, tuple[bytes, str]]) -> str:
     """The page, with nothing outside it."""
     config = summary["config"]
+    settings = {**config, "noise": NOISE, **summary["scale"]}
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         '<meta name=viewport content="width=device-width, initial-scale=1">',
@@ -209,7 +213,7 @@ def render(summary: dict[str, Any], shown: dict[str, tuple[bytes, str]]) -> str:
         "<p>The experiments of Pezzetti, Favaro and Peluchetti (AISTATS 2025), recomputed with the corrected formulas "
         "by widebnn.</p>",
         "<h2>Settings</h2>",
-        _table(["setting", "value"], [[name, _text(value)] for name, value in config.items()], kind="text"),
+        _table(["setting", "value"], [[name, _text(value)] for name, value in settings.items()], kind="text"),
     ]
     if summary["claims"]:
         rows = [[claim["claim"], _verdict(claim["verdict"]), claim["note"]] for claim in summary["claims"]]
@@ -217,7 +221,7 @@ def render(summary: dict[str, Any], shown: dict[str, tuple[bytes, str]]) -> str:
     for name, (picture, caption) in shown.items():
         encoded, text = base64.b64encode(picture).decode(), html.escape(caption)
         parts.append(
-            f'<figure id="{name}"><img alt="{text}" src="data:image/png;base64,{encoded}">'
+            f'<figure id="{name}"><div class="scroll"><img alt="{text}" src="data:image/png;base64,{encoded}"></div>'
             f"<figcaption>{text}</figcaption></figure>"
         )
     if summary["compared"]:

@@ -59,7 +59,7 @@ SCALES = {
     "smoke": Scale(16, 8, (64, 256), (0.1,), 400, 400, 10, (64,), (100, 200, 300, 400), (), 100),
     "laptop": Scale(
         256, 32, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 3_600, 250, 25,
-        (512, 1024, 2048, 4096), (200, 400, 600), (2, 3), 150, "posterior", 512,
+        (512, 4096), (200, 400, 600), (2, 3), 150, "posterior", 512,
     ),
     "paper": Scale(
         256, 128, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 1_000_000, 20_000, 25,
@@ -109,10 +109,9 @@ def plan(
                 for sampler in ("hilbert_hmc", "elliptical_slice"):
                     add(sampler, None, width, steps=scale.fast_steps, burn_in=scale.fast_steps, thin=1)
             for depth in scale.depths:
-                for sampler in ("pcn", "pcnl"):
-                    add(sampler, step_sizes[0], min(widths, key=lambda width: abs(width - 1024)), depth)
-                add("hilbert_hmc", None, min(widths, key=lambda width: abs(width - 1024)), depth,
-                    steps=scale.fast_steps, burn_in=scale.fast_steps, thin=1)  # fmt: skip
+                width = min(widths, key=lambda width: abs(width - 1024))
+                add("pcn", step_sizes[len(step_sizes) // 2], width, depth)
+                add("hilbert_hmc", None, width, depth, steps=scale.fast_steps, burn_in=scale.fast_steps, thin=1)
     return sorted(cells.values(), key=lambda cell: cell.work)
 
 

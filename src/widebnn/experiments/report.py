@@ -154,7 +154,7 @@ def claims(rows: list[dict[str, Any]], rhat_rows: list[dict[str, Any]]) -> list[
         return b["acceptance"] > a["acceptance"] - 0.01
 
     def grows(a, b):
-        return best_ess(b, "predictions") > 0.8 * best_ess(a, "predictions")
+        return best_ess(b, "predictions") >= 0.8 * best_ess(a, "predictions")
 
     judge("Acceptance of pCN rises with the width, without tuning.", along_width("pcn", rises))
     judge(

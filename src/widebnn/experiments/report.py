@@ -180,7 +180,6 @@ def claims(rows: list[dict[str, Any]], rhat_rows: list[dict[str, Any]]) -> list[
         "Effective sample size of pCNL grows with the width.",
         along_width("pcnl", grows, tuple(moves)),
         "Allowing 20 % for Monte Carlo error, step sizes of at least 0.1.",
-        faulty=along_width("pcnl_published", grows, tuple(moves)),
     )
     widest = max((row["width"] for row in main), default=0)
     for sampler in ("lmc", "underdamped"):

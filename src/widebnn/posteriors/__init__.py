@@ -17,11 +17,12 @@ from widebnn.networks.network import Network
 from widebnn.posteriors.function_space import function_target
 from widebnn.posteriors.marginal import marginal_target
 from widebnn.posteriors.reparametrised import reparametrised_target
+from widebnn.posteriors.softmax import one_hot_labels, softmax_function_target, softmax_weights_target
 from widebnn.posteriors.target import NetworkTarget, Target
 from widebnn.posteriors.weights import weights_target
 from widebnn.precision import double_precision
 
-__all__ = ["COORDINATES", "NetworkTarget", "Target", "posterior"]
+__all__ = ["COORDINATES", "LIKELIHOODS", "NetworkTarget", "Target", "posterior"]
 
 COORDINATES: dict[str, Callable[..., NetworkTarget]] = {
     "weights": weights_target,
@@ -29,6 +30,11 @@ COORDINATES: dict[str, Callable[..., NetworkTarget]] = {
     "marginal": marginal_target,
     "function": function_target,
 }
+LIKELIHOODS: dict[str, dict[str, Callable[..., NetworkTarget]]] = {
+    "gaussian": COORDINATES,
+    "softmax": {"weights": softmax_weights_target, "function": softmax_function_target},
+}
+"""The coordinate systems of each likelihood."""
 
 
 def posterior(
@@ -36,7 +42,9 @@ def posterior(
     x: Any,
     y: Any,
     *,
-    noise: float = 0.1,
+    likelihood: str = "gaussian",
+    noise: float | None = None,
+    classes: int | None = None,
     coordinates: str | None = None,
     space: str = "reduced",
     carry: Any = None,
@@ -44,31 +52,44 @@ def posterior(
 ) -> NetworkTarget:
     """The posterior of ``network`` given inputs ``x`` (n x m) and targets ``y`` (n x outputs, or n).
 
-    The likelihood is y ~ N(f(x), noise^2 I). All coordinate systems describe the same posterior over
+    The likelihood is y ~ N(f(x), noise^2 I), with noise 0.1 unless given. With ``likelihood="softmax"`` y are class
+    labels 0..C-1 (n, or one-hot n x C; C is ``classes`` or the largest label + 1) and f(x) are C logits; there are the
+    coordinates ``function`` and ``weights``, and no noise. All coordinate systems describe the same posterior over
     functions: ``function`` (function values at the inputs; dense networks, their default), ``weights`` (all
     weights), ``reparametrised`` (readout whitened by its conditional posterior), ``marginal`` (readout
-    integrated out; the default for other networks). ``space="full"`` (one hidden layer, function
-    coordinates) runs the paper's chain on all weights, exactly in law, at the reduced cost; by default only the
-    coordinates that matter are moved, better for samplers that suffer from dimension. ``carry`` are inputs whose
-    function values the chain carries, so that ``predict(key, u)`` moves smoothly with it; predictions at any
-    other inputs are exact conditional draws. ``dtype`` is the precision of weights and features; log-likelihoods
-    are computed in float64 from the n x n stage on, always.
+    integrated out; the default for other networks, where softmax has ``weights``). ``space="full"`` (one hidden
+    layer, function coordinates, Gaussian likelihood) runs the paper's chain on all weights, exactly in law, at the
+    reduced cost; by default only the coordinates that matter are moved, better for samplers that suffer from
+    dimension. ``carry`` are inputs whose function values the chain carries, so that ``predict(key, u)`` moves smoothly
+    with it; predictions at any other inputs are exact conditional draws. ``dtype`` is the precision of weights and
+    features; log-likelihoods are computed in float64 from the n x n stage (softmax: the logits) on, always.
     """
     if not isinstance(network, Network):
         raise WidebnnError(
             f"network needs the methods sample_hidden and features, got {type(network).__name__}: "
             "use widebnn.dense(...) or widebnn.feature_map(shapes, features)."
         )
-    if coordinates is None:
+    softmax = check_choice("likelihood", likelihood, LIKELIHOODS) == "softmax"
+    if coordinates is None and softmax:
+        coordinates = "function" if isinstance(network, DenseNetwork) and network.widths else "weights"
+    elif coordinates is None:
         coordinates = "function" if isinstance(network, DenseNetwork) else "marginal"
-    build = COORDINATES[check_choice("coordinates", coordinates, COORDINATES)]
-    noise = check_real("noise", noise, above=0, advice="It is the standard deviation of the observations.")
+    build: Callable[..., NetworkTarget]
+    if softmax:
+        build = _softmax_builder(coordinates, noise)
+        y = one_hot_labels(y, classes)
+    else:
+        noise = 0.1 if noise is None else noise
+        noise = check_real("noise", noise, above=0, advice="It is the standard deviation of the observations.")
+        if classes is not None:
+            raise WidebnnError(f"classes={classes} belongs to likelihood='softmax', not to 'gaussian'; leave it out.")
+        build = functools.partial(COORDINATES[check_choice("coordinates", coordinates, COORDINATES)], noise=noise)
     dtype = check_choice("dtype", np.dtype(dtype).name, ("float32", "float64"))
     x, y = _check_arrays(x, y)
     # Inputs are constants even where the call is traced (y need not be): their row space is found now.
     with double_precision(), jax.ensure_compile_time_eval():
         x, y = jnp.asarray(x, dtype), jnp.asarray(y, dtype)
-    _check_network(network, x, coordinates)
+    _check_network(network, x, coordinates, likelihood)
     full = check_choice("space", space, ("reduced", "full")) == "full"
     if coordinates == "function":
         carry = None if carry is None else check_numbers("carry", carry)
@@ -80,9 +101,22 @@ def posterior(
 
     def in_double() -> NetworkTarget:
         with double_precision():
-            return build(network, x.astype(jnp.float64), y.astype(jnp.float64), noise)
+            return build(network, x.astype(jnp.float64), y.astype(jnp.float64))
 
-    return dataclasses.replace(build(network, x, y, noise), in_double=in_double)
+    return dataclasses.replace(build(network, x, y), in_double=in_double)
+
+
+def _softmax_builder(coordinates: str, noise: float | None) -> Callable[..., NetworkTarget]:
+    """The coordinate systems of the softmax likelihood, and why the others are not among them."""
+    if noise is not None:
+        raise WidebnnError(f"likelihood='softmax' has no noise; got noise={noise}. Leave it out.")
+    check_choice("coordinates", coordinates, COORDINATES)
+    if coordinates not in LIKELIHOODS["softmax"]:
+        raise WidebnnError(
+            f"coordinates={coordinates!r} integrate the readout out, which has no closed form for likelihood='softmax'."
+            " Use coordinates='weights' or 'function'."
+        )
+    return LIKELIHOODS["softmax"][coordinates]
 
 
 def _check_arrays(x: Any, y: Any) -> tuple[Any, Any]:
@@ -102,7 +136,7 @@ def _check_arrays(x: Any, y: Any) -> tuple[Any, Any]:
     return x, y
 
 
-def _check_network(network: Network, x: jax.Array, coordinates: str) -> None:
+def _check_network(network: Network, x: jax.Array, coordinates: str, likelihood: str) -> None:
     """The network accepts inputs of this shape and returns one row of features per input."""
     with double_precision():
         hidden = jax.eval_shape(lambda key: network.sample_hidden(key, x.dtype), jax.random.key(0))
@@ -115,9 +149,11 @@ def _check_network(network: Network, x: jax.Array, coordinates: str) -> None:
     if features.ndim != 2 or features.shape[0] != x.shape[0]:
         raise WidebnnError(f"features must return shape ({x.shape[0]}, features); got {features.shape}.")
     if coordinates == "function" and not isinstance(network, DenseNetwork):
-        raise WidebnnError("coordinates='function' needs a dense network; use coordinates='marginal' for this one.")
+        other = "weights" if likelihood == "softmax" else "marginal"
+        raise WidebnnError(f"coordinates='function' needs a dense network; use coordinates={other!r} for this one.")
     if coordinates != "weights" and not jax.tree.leaves(hidden):
+        what = "no hidden layers" if likelihood == "softmax" else "an exact Gaussian posterior"
         raise WidebnnError(
-            f"a network without hidden parameters has an exact Gaussian posterior, nothing to sample in "
+            f"a network without hidden parameters has {what}, nothing to sample in "
             f"{coordinates!r} coordinates; use coordinates='weights' or add hidden layers."
         )

@@ -34,14 +34,14 @@ from widebnn.precision import double_precision, in_double_precision
 
 
 class FunctionPosition(NamedTuple):
-    """Coordinates, all N(0, I) a priori; only ``layers`` enters the likelihood."""
+    """Coordinates, all N(0, I) a priori; only ``layers`` enters the likelihood (softmax: ``readout`` too)."""
 
     layers: tuple[jax.Array, ...]
     """(A_1, ..., A_L)."""
     carried: tuple[jax.Array, ...] = ()
     """What the carried inputs add to each layer."""
     readout: Any = ()
-    """The whitened readout, features x outputs (full space)."""
+    """The whitened readout, features x outputs (full space); softmax: the reduced readout (softmax.py)."""
     tracked: Any = ()
     """Linear functionals of the remaining hidden weights (full space)."""
     ignored: Any = ()

@@ -30,12 +30,12 @@ class Prediction(NamedTuple):
     """The function at new inputs given one position of the chain."""
 
     f: jax.Array
-    """A draw of f(x), inputs x outputs, jointly over inputs and without observation noise."""
+    """A draw of f(x), inputs x outputs, jointly over inputs and without observation noise; softmax: the logits."""
     mean: jax.Array
-    """The mean of f(x) over the readout, if the chain leaves it open (else f): an average of means has less
-    Monte Carlo error than an average of draws."""
+    """The mean of f(x) over the readout, if the chain leaves it open (else f, as for softmax): an average of means has
+    less Monte Carlo error than an average of draws."""
     variance: jax.Array
-    """The variance that goes with the mean, one number per input."""
+    """The variance that goes with the mean, one number per input; zero where the mean is f."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ class NetworkTarget(Target):
     network: Network
     x: jax.Array
     y: jax.Array
+    """n x outputs; softmax: one-hot, n x classes."""
     noise: float
+    """Standard deviation of the observations; softmax: 0."""
     to_weights: Callable[[jax.Array, Any], Weights]
     """(key, u) -> all network weights; draws exactly whatever u leaves open."""
     from_weights: Callable[[Weights], Any]
@@ -59,6 +61,8 @@ class NetworkTarget(Target):
     """Inputs whose function values the chain carries: ``predict(key, u)`` is the function there."""
     projections: Callable[[Any], jax.Array] | None = None
     """u -> projections of all network weights on fixed random directions, where the chain follows them."""
+    likelihood: str = "gaussian"
+    """``gaussian`` or ``softmax``."""
 
     @property
     def dimension(self) -> int:

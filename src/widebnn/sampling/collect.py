@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from widebnn.posteriors.target import NetworkTarget
+from widebnn.precision import double_precision
 from widebnn.sampling.projections import random_projections
 
 Collect = Callable[[jax.Array, Any], dict[str, jax.Array]]
@@ -25,14 +26,15 @@ def track(target: NetworkTarget, x_test: Any = None, *, projections: int = 100, 
 
     - ``weights``: projections of the position on fixed random directions, each N(0, 1) under the reference (for
       ``space="full"`` the directions of all weights that the chain follows);
-    - ``y``: replicated observations at the training inputs (posterior predictive);
+    - ``y``: replicated observations at the training inputs (posterior predictive; one-hot for softmax);
     - ``f_test``, ``y_test``: the function and new observations at ``x_test``, or at the inputs that the chain carries;
     - ``mean_test``: the mean of f there given the chain's coordinates (Rao-Blackwellised).
     """
     project = target.projections or random_projections(target.sample_reference, projections, seed)
     n = target.x.shape[0]
     carried = x_test is None and target.carry is not None
-    inputs = target.x if x_test is None else jnp.concatenate([target.x, jnp.asarray(x_test, target.x.dtype)])
+    with double_precision():
+        inputs = target.x if x_test is None else jnp.concatenate([target.x, jnp.asarray(x_test, target.x.dtype)])
 
     def collect(key, position):
         train_key, test_key, noise_key = jax.random.split(key, 3)
@@ -40,7 +42,10 @@ def track(target: NetworkTarget, x_test: Any = None, *, projections: int = 100, 
         if carried:
             test = target.predict(test_key, position)
             f, mean = jnp.concatenate([f, test.f]), jnp.concatenate([mean, test.mean])
-        y = f + target.noise * jax.random.normal(noise_key, f.shape, f.dtype)
+        if target.likelihood == "softmax":
+            y = jax.nn.one_hot(jax.random.categorical(noise_key, f), f.shape[1], dtype=f.dtype)
+        else:
+            y = f + target.noise * jax.random.normal(noise_key, f.shape, f.dtype)
         kept = {"weights": project(position), "y": y[:n]}
         if len(f) > n:
             kept |= {"f_test": f[n:], "y_test": y[n:], "mean_test": mean[n:]}

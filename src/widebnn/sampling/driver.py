@@ -178,7 +178,7 @@ class _Run:
         if not error < PRECISION_TOLERANCE:
             warnings.warn(
                 f"float32 features change the log acceptance ratio by about {error:.2g} here (nearly equal inputs, or "
-                "noise that is tiny beside the outputs): pass dtype='float64' to posterior(), or raise the noise",
+                "noise that is tiny beside the outputs): pass dtype='float64' to posterior(), or use more noise if any",
                 stacklevel=4,
             )
 

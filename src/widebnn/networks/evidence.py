@@ -1,0 +1,361 @@
+"""Hyperparameters of a dense network by the evidence of its infinite-width limit (empirical Bayes).
+
+As all widths grow, a dense network becomes a Gaussian process with kernel K (:mod:`widebnn.networks.nngp`), and
+the evidence of its hyperparameters is known in closed form,
+
+    log p(y) = log N(y; 0, K + noise^2 I),   summed over outputs.
+
+It is maximised by L-BFGS-B in the logs of the five scales, for every depth and activation asked for. Nothing is
+sampled: a finite network with the same hyperparameters is then a sensible prior for the samplers.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jax.scipy.linalg import solve_triangular
+
+from widebnn.errors import WidebnnError, check_choice, check_integer, check_numbers, check_real
+from widebnn.networks.dense import DenseNetwork, dense
+from widebnn.networks.nngp import CLOSED_FORMS
+from widebnn.precision import double_precision, one_blas_thread
+
+
+class _Scale(NamedTuple):
+    """Prior log N(log centre, log_sd^2) of a standard deviation, and the interval it is searched in."""
+
+    centre: float
+    log_sd: float
+    low: float
+    high: float
+    may_be_zero: bool = False
+
+
+# In the order of the vector of logs. The centres are the defaults of dense() and the paper's noise.
+_SCALES = {
+    "weight_std": _Scale(math.sqrt(2.0), 1.0, 0.05, 20.0),
+    "bias_std": _Scale(0.1, 1.5, 1e-3, 20.0, may_be_zero=True),
+    "readout_weight_std": _Scale(1.0, 1.0, 0.01, 100.0),
+    "readout_bias_std": _Scale(0.1, 1.5, 1e-3, 20.0, may_be_zero=True),
+    "noise": _Scale(0.1, 1.5, 1e-3, 10.0),
+}
+# Where the search starts, in prior standard deviations from the centres. There are often two or three maxima: a
+# flexible function and little noise (first two rows), or a flat function and much noise.
+_STARTS = np.array([[0.0, 1.0, 1.0, 0.0, 0.0], [1.0, 2.5, 2.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.5]])
+# With many more rows than this, the search first uses this many.
+_ROUGH_ROWS = 200
+# No entry of a standardised column of n numbers is larger than sqrt(n).
+_LARGEST_ENTRY = 1e4
+
+
+class Hyperparameters(NamedTuple):
+    """What :func:`choose_hyperparameters` found: a depth, an activation, five scales and how good they are."""
+
+    depth: int
+    """Number of hidden layers."""
+    activation: str
+    weight_std: float
+    """Of all hidden layers, like ``bias_std``."""
+    bias_std: float
+    readout_weight_std: float
+    readout_bias_std: float
+    noise: float
+    """Standard deviation of the observations."""
+    log_evidence: float
+    """log N(y; 0, K + noise^2 I) of all rows used, summed over outputs, without the prior of the scales."""
+    candidates: tuple[tuple[int, str, float], ...]
+    """(depth, activation, log evidence with its best scales) of everything tried."""
+
+    def network(self, input_dim: int, width: int) -> DenseNetwork:
+        """The dense network with these hyperparameters, every hidden layer ``width`` wide."""
+        return dense(
+            input_dim,
+            [width] * self.depth,
+            self.activation,
+            weight_std=self.weight_std,
+            bias_std=self.bias_std,
+            readout_weight_std=self.readout_weight_std,
+            readout_bias_std=self.readout_bias_std,
+        )
+
+
+def choose_hyperparameters(
+    x: Any,
+    y: Any,
+    *,
+    depths: Iterable[int] | int = (1, 2),
+    activations: Iterable[str] | str = ("gelu", "relu", "erf"),
+    fixed: Mapping[str, float] | None = None,
+    max_rows: int = 1000,
+    seed: int = 0,
+) -> Hyperparameters:
+    """The depth, activation and scales with the largest evidence in the limit of infinite width.
+
+    ``x`` is n x features, ``y`` is n x outputs, or n; both should be roughly standardised. Outputs are
+    independent given the hyperparameters and share them. Every pair of ``depths`` and ``activations`` is
+    tried; activations need a closed-form kernel: relu, erf, sin or gelu. ``fixed`` pins any of ``weight_std``,
+    ``bias_std``, ``readout_weight_std``, ``readout_bias_std`` and ``noise``.
+
+    The scales of each candidate maximise log evidence plus a weak log-normal prior, so that a handful of rows
+    gives no absurd values. Its medians are the defaults of :func:`widebnn.dense` and noise 0.1; one standard
+    deviation is a factor of e for the two weight scales and of e^1.5 for the biases and the noise. The search
+    stays in these intervals: weight_std 0.05 to 20, readout_weight_std 0.01 to 100, biases 0.001 to 20, noise
+    0.001 to 10. Fixed values need not. Between candidates the evidence without the prior decides.
+
+    With more than ``max_rows`` rows, a random subset of that size drawn with ``seed`` is used, and nothing
+    else: time grows like its cube. The same seed gives the same result.
+    """
+    x, y = _checked_data(x, y)
+    pinned = _checked_fixed({} if fixed is None else fixed)
+    depths = tuple(dict.fromkeys(check_integer("each of depths", depth, 1) for depth in _listed(depths)))
+    activations = tuple(dict.fromkeys(_checked_activation(name) for name in _listed(activations)))
+    if not depths or not activations:
+        raise WidebnnError(f"depths and activations must not be empty; got {depths} and {activations}.")
+    max_rows = check_integer("max_rows", max_rows, 1)
+    seed = check_integer("seed", seed, 0)
+    rows = np.random.default_rng(seed).permutation(len(x))[:max_rows]
+    x, y = x[rows], y[rows]
+
+    gram = x @ x.T / x.shape[1]
+    best: list[tuple[int, str, float, np.ndarray]] = []
+    with double_precision(), one_blas_thread():
+        for depth, activation in itertools.product(depths, activations):
+            best.append((depth, activation, *_best_scales(gram, y, depth, activation, pinned)))
+    depth, activation, log_evidence, scales = max(best, key=lambda candidate: candidate[2])
+    chosen = dict(zip(_SCALES, scales.tolist(), strict=True)) | pinned  # exp(log(.)) rounds, pinned values do not
+    return Hyperparameters(
+        depth, activation, **chosen, log_evidence=log_evidence, candidates=tuple(candidate[:3] for candidate in best)
+    )
+
+
+# --- the search
+
+
+class _Objective:
+    """Minus the log of evidence times prior, and its gradient, of the free scales.
+
+    Their coordinates z, scale = centre exp(log_sd z), are N(0, 1) a priori.
+    """
+
+    def __init__(self, gram: np.ndarray, y: np.ndarray, depth: int, activation: str, pinned: Mapping[str, float]):
+        self.log_evidence = functools.partial(
+            _value_and_gradient, gram=jnp.asarray(gram), y=jnp.asarray(y), depth=depth, activation=activation
+        )
+        self.known: dict[bytes, tuple[float, np.ndarray]] = {}
+        self.free = np.array([name not in pinned for name in _SCALES])
+        scales = np.array([pinned.get(name, scale.centre) for name, scale in _SCALES.items()])
+        self.centre = np.log(scales, out=np.full(len(scales), -np.inf), where=scales > 0)
+        self.log_sds = np.array([scale.log_sd for scale in _SCALES.values()])[self.free]
+        ends = np.log([(scale.low, scale.high) for scale in _SCALES.values()])[self.free]
+        self.bounds = (ends - self.centre[self.free, None]) / self.log_sds[:, None]
+
+    def log_scales(self, z: np.ndarray) -> np.ndarray:
+        """The logs of all five scales."""
+        log_scales = self.centre.copy()
+        log_scales[self.free] += self.log_sds * z
+        return log_scales
+
+    def __call__(self, z: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient; (inf, 0) where the factorisation fails, which it can at extreme scales."""
+        key = z.tobytes()
+        if key not in self.known:
+            value, gradient = map(np.asarray, self.log_evidence(self.log_scales(z)))
+            if np.isfinite(value) and np.all(np.isfinite(gradient)):
+                self.known[key] = 0.5 * float(z @ z) - float(value), z - self.log_sds * gradient[self.free]
+            else:
+                self.known[key] = math.inf, np.zeros_like(z)
+        return self.known[key]
+
+    def is_finite(self, z: np.ndarray) -> bool:
+        """Whether the factorisation succeeds."""
+        return math.isfinite(self(z)[0])
+
+    def minimise(self, start: np.ndarray) -> np.ndarray:
+        """A local minimum, to less than a hundredth of a unit of log evidence in most cases."""
+        if not len(start):
+            return start
+        worst = self(start)[0]
+
+        def finite(z):
+            nonlocal worst
+            value, gradient = self(z)
+            # Something a little worse than all seen so far makes the line search step back.
+            worst = max(worst, value if math.isfinite(value) else worst + 1.0)
+            return min(value, worst), gradient
+
+        return scipy.optimize.minimize(
+            finite, start, jac=True, method="L-BFGS-B", bounds=self.bounds, options={"ftol": 1e-7, "gtol": 1e-3}
+        ).x
+
+
+def _best_scales(
+    gram: np.ndarray, y: np.ndarray, depth: int, activation: str, pinned: Mapping[str, float]
+) -> tuple[float, np.ndarray]:
+    """The log evidence and the five scales at the best of the minima found from all starts.
+
+    With many rows, the minima for the first few of them (in random order) decide where to start.
+    """
+    objective = _Objective(gram, y, depth, activation, pinned)
+    starts = list(_STARTS[:, objective.free]) if np.any(objective.free) else [np.zeros(0)]
+    if len(y) > 1.5 * _ROUGH_ROWS and np.any(objective.free):
+        rough = _Objective(gram[:_ROUGH_ROWS, :_ROUGH_ROWS], y[:_ROUGH_ROWS], depth, activation, pinned)
+        # Minima found twice are tried once.
+        found = {tuple(np.round(z, 1)): z for z in map(rough.minimise, filter(rough.is_finite, starts))}
+        starts = sorted(found.values(), key=lambda z: objective(z)[0])[:1]
+    minima = [objective.minimise(z) for z in starts if objective.is_finite(z)]
+    if not minima:
+        raise WidebnnError(
+            f"the kernel plus noise^2 must be positive definite; rounding makes it indefinite with {len(y)} rows and "
+            f"fixed = {dict(pinned)}. Fix a larger noise or smaller scales."
+        )
+    log_scales = objective.log_scales(min(minima, key=lambda z: objective(z)[0]))
+    return float(objective.log_evidence(log_scales)[0]), np.exp(log_scales)
+
+
+# --- log N(y; 0, K + noise^2 I) and its gradient
+
+
+def _log_evidence(log_scales: jax.Array, gram: jax.Array, y: jax.Array, depth: int, activation: str) -> jax.Array:
+    """The log evidence as a function of the logs of the five scales; ``gram`` is x x' / m."""
+    weight_std, bias_std, readout_weight_std, readout_bias_std, noise = jnp.exp(log_scales)
+    expected_product = _SAFE_FORMS[activation]
+    kernel = weight_std**2 * gram + bias_std**2
+    for layer in range(depth):
+        w, b = (weight_std, bias_std) if layer < depth - 1 else (readout_weight_std, readout_bias_std)
+        variance = jnp.diagonal(kernel)
+        kernel = w**2 * expected_product(variance[:, None], variance[None, :], kernel) + b**2
+    return _log_normal(kernel + noise**2 * jnp.eye(len(kernel)), y)
+
+
+_value_and_gradient = jax.jit(jax.value_and_grad(_log_evidence), static_argnames=("depth", "activation"))
+
+
+@jax.custom_vjp
+def _log_normal(covariance: jax.Array, y: jax.Array) -> jax.Array:
+    """Sum over the columns of ``y`` of log N(column; 0, covariance)."""
+    return _log_normal_forward(covariance, y)[0]
+
+
+def _log_normal_forward(covariance, y):
+    """The value, and its derivative (alpha alpha' - outputs covariance^-1) / 2, alpha = covariance^-1 y.
+
+    That takes one triangular inverse, less than differentiating the factorisation itself.
+    """
+    n, outputs = y.shape
+    factor = jnp.linalg.cholesky(covariance, symmetrize_input=False)
+    inverse_factor = solve_triangular(factor, jnp.eye(n), lower=True)
+    white_y = inverse_factor @ y
+    alpha = inverse_factor.T @ white_y
+    value = (
+        -outputs * jnp.sum(jnp.log(jnp.diagonal(factor)))
+        - 0.5 * jnp.sum(white_y**2)
+        - 0.5 * n * outputs * math.log(2 * math.pi)
+    )
+    return value, 0.5 * (alpha @ alpha.T - outputs * (inverse_factor.T @ inverse_factor))
+
+
+_log_normal.defvjp(_log_normal_forward, lambda derivative, cotangent: (cotangent * derivative, None))
+
+
+# --- E[g(u) g(v)] as in nngp, with derivatives that are finite at correlation +-1 and at variance 0.
+# Repeated inputs and the diagonal are at correlation 1 for all scales: ab - c^2 has derivative 0 there, and the
+# gradient of maximum(., 0), whatever it is at a tie, is multiplied by that.
+
+
+@jax.custom_jvp
+def _relu(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+    return CLOSED_FORMS["relu"](a, b, c)
+
+
+@_relu.defjvp
+def _relu_jvp(primals, tangents):
+    """With s = sqrt(ab - c^2): d/da = s / (4 pi a), d/db = s / (4 pi b), d/dc = (pi - angle) / (2 pi).
+
+    Differentiating term by term has 1 / s instead. At variance 0, where d/da is infinite, 0 is right: the
+    variance is then 0 for all scales.
+    """
+    (a, b, c), (da, db, dc) = primals, tangents
+    sine = jnp.sqrt(jnp.maximum(a * b - c**2, 0.0))
+    relative = da / jnp.where(a > 0, a, jnp.inf) + db / jnp.where(b > 0, b, jnp.inf)
+    tangent = (0.5 * sine * relative + (math.pi - jnp.arctan2(sine, c)) * dc) / (2 * math.pi)
+    return _relu(a, b, c), tangent
+
+
+def _erf(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+    """arcsin as atan2, whose second argument is at least 1, where arcsin's argument rounds to 1."""
+    d = 1 + 2 * (a + b) + 4 * jnp.maximum(a * b - c**2, 0.0)
+    return (2 / math.pi) * jnp.arctan2(2 * c, jnp.sqrt(d))
+
+
+def _gelu(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+    """As in nngp, with arcsin as atan2 like erf."""
+    d = 1 + (a + b) + jnp.maximum(a * b - c**2, 0.0)
+    orthant = 0.25 + jnp.arctan2(c, jnp.sqrt(d)) / (2 * math.pi)
+    return c * orthant + (c**2 + a * b * d) / (2 * math.pi * (1 + a) * (1 + b) * jnp.sqrt(d))
+
+
+_SAFE_FORMS: dict[str, Callable[..., jax.Array]] = {
+    "relu": _relu,
+    "erf": _erf,
+    "sin": CLOSED_FORMS["sin"],
+    "gelu": _gelu,
+}
+
+
+# --- checks
+
+
+def _checked_data(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """x as n x features and y as n x outputs, both finite, not empty and not far from standardised."""
+    x, y = check_numbers("x", x), check_numbers("y", y)
+    if x.ndim != 2:
+        raise WidebnnError(f"x must be a 2-D array, rows are inputs; got shape {x.shape}. Try reshape(-1, 1).")
+    if y.ndim not in (1, 2):
+        raise WidebnnError(f"y must have shape (n,) or (n, outputs); got {y.shape}.")
+    y = y[:, None] if y.ndim == 1 else y
+    for name, array in (("x", x), ("y", y)):
+        if array.size == 0:
+            raise WidebnnError(f"{name} must have at least one row and one column; got shape {array.shape}.")
+        largest = np.max(np.abs(array))
+        if largest > _LARGEST_ENTRY:
+            raise WidebnnError(
+                f"{name} must be roughly standardised, entries of {largest:g} are too large: subtract the mean of "
+                "each column and divide by its standard deviation."
+            )
+    if len(x) != len(y):
+        raise WidebnnError(f"x and y must have the same number of rows; got {len(x)} and {len(y)}.")
+    return x, y
+
+
+def _checked_fixed(fixed: Mapping[str, float]) -> dict[str, float]:
+    """The pinned scales, positive; biases may be 0."""
+    if not isinstance(fixed, Mapping):
+        raise WidebnnError(f"fixed must map names of scales to values, such as {{'noise': 0.1}}; got {fixed!r}.")
+    pinned = {}
+    for name, value in fixed.items():
+        scale = _SCALES[check_choice("each name in fixed", name, _SCALES)]
+        limit = 0.0 if scale.may_be_zero else None
+        pinned[name] = check_real(f"fixed[{name!r}]", value, at_least=limit, above=None if limit == 0 else 0.0)
+    return pinned
+
+
+def _listed(value: Any) -> list:
+    """One value, or several."""
+    return [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+
+
+def _checked_activation(name: str) -> str:
+    if name not in list(_SAFE_FORMS):
+        raise WidebnnError(
+            f"activations must be among those whose infinite-width kernel has a closed form, {', '.join(_SAFE_FORMS)}; "
+            f"got {name!r}. Leave it out."
+        )
+    return name

@@ -17,7 +17,10 @@ def _per_statistic(draws: np.ndarray, function) -> np.ndarray:
     moving = np.ptp(flat, axis=(0, 1)) > 0
     values = np.full(flat.shape[2], np.nan)
     if moving.any():
-        values[moving] = function(flat[:, :, moving])
+        # Part of a chain can be constant though the whole is not; what cannot be estimated then is NaN.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values[moving] = function(flat[:, :, moving])
+    values[~np.isfinite(values)] = np.nan
     return values.reshape(draws.shape[2:])
 
 

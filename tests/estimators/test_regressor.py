@@ -1,0 +1,122 @@
+"""The regressor: calibrated on data with known noise, reproducible, shaped as scikit-learn expects."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+import widebnn
+from widebnn.estimators import WideBNNRegressor
+from widebnn.estimators.ensemble import collect_networks, evaluate, mixture_quantiles, to_ensemble
+from widebnn.networks.nngp import gp_posterior
+
+pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("regressor")]
+NOISE = 0.3
+
+
+def truth(x):
+    return 10 + 2 * np.sin(2 * x[:, 0]) + x[:, 1]
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    x, x_test = rng.uniform(-2, 2, size=(60, 2)), rng.uniform(-2, 2, size=(400, 2))
+    return x, truth(x) + NOISE * rng.normal(size=60), x_test, truth(x_test) + NOISE * rng.normal(size=400)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    model = WideBNNRegressor(width=256, depth=1, activation="erf", target_ess=100, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        return model.fit(*data[:2])
+
+
+def test_predictions_are_good_and_calibrated(fitted, data):
+    _, _, x_test, y_test = data
+    mean, std = fitted.predict(x_test, return_std=True)
+    assert mean.shape == std.shape == (400,)
+    assert fitted.score(x_test, y_test) > 0.9
+    assert 0.5 * NOISE < fitted.noise_[0] < 2 * NOISE
+    inside = np.mean(np.abs(mean - y_test) < norm.ppf(0.95) * std)
+    assert 0.83 < inside < 0.97
+    low, middle, high = fitted.predict_quantiles(x_test, [0.05, 0.5, 0.95])
+    assert (low < middle).all() and (middle < high).all()
+    assert abs(np.mean((low < y_test) & (y_test < high)) - inside) < 0.03
+
+
+def test_samples_have_the_predictive_moments(fitted, data):
+    x = data[2][:5]
+    mean, std = fitted.predict(x, return_std=True)
+    draws = fitted.sample_y(x, n_samples=4000, random_state=1)
+    assert draws.shape == (5, 4000)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=5 * std.max() / np.sqrt(400))
+    np.testing.assert_allclose(draws.std(axis=1), std, rtol=0.1)
+    assert (fitted.sample_y(x, 4000, noise=False).std(axis=1) < std).all()
+
+
+def test_diagnostics(fitted):
+    found = fitted.diagnostics_
+    assert found["ess"] >= 100 and found["rhat"] < 1.05 and 0 < found["acceptance_rate"] <= 1
+    assert "posterior" in fitted.posterior_.children and "sample_stats" in fitted.posterior_.children
+
+
+def test_the_same_random_state_gives_the_same_predictions(data):
+    x, y, x_test, _ = data
+    model = WideBNNRegressor(
+        width=8,
+        depth=1,
+        activation="erf",
+        noise=NOISE,
+        chains=1,
+        burn_in=20,
+        target_ess=10,
+        max_steps=20,
+        random_state=3,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        first, second = (clone(model).fit(x[:20], y[:20]).predict(x_test) for _ in range(2))
+        both = clone(model).fit(x[:20], np.stack([y[:20], -y[:20]], axis=1))
+    np.testing.assert_array_equal(first, second)
+    assert both.predict(x_test).shape == (400, 2)
+    np.testing.assert_allclose(both.hyperparameters_.noise * np.mean(both.y_scale_), NOISE)
+
+
+def test_chains_that_are_too_short_are_said_to_be(data):
+    model = WideBNNRegressor(width=8, depth=1, activation="erf", chains=2, burn_in=2, max_steps=4, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="effective draws of 400 wanted after 4 steps; raise max_steps"):
+        model.fit(data[0][:20], data[1][:20])
+
+
+def test_needs_to_be_fitted():
+    with pytest.raises(NotFittedError):
+        WideBNNRegressor().predict(np.zeros((1, 2)))
+
+
+def test_ensemble_agrees_with_the_infinite_width_limit():
+    """At large width the ensemble's mean and spread are those of the limit."""
+    rng = np.random.default_rng(1)
+    x, x_test = rng.normal(size=(20, 2)), rng.normal(size=(30, 2))
+    y = np.sin(x[:, :1])
+    network = widebnn.dense(2, [2048], activation="erf", bias_std=1.0)
+    target = widebnn.posterior(network, x, y, noise=0.2)
+    result = widebnn.sample(target, steps=100, burn_in=40, collect=collect_networks(target), seed=0)
+    means, draws = evaluate(network, to_ensemble(result.draws, 1), x_test)
+    limit = gp_posterior(network, x, y, 0.2, x_test)
+    spread = np.sqrt(limit.variance)
+    assert np.max(np.abs(means.mean(axis=0)[:, 0] - limit.mean[:, 0]) / spread) < 0.15
+    np.testing.assert_allclose(draws[:, :, 0].std(axis=(0, 2)), spread, rtol=0.15)
+
+
+def test_mixture_quantiles_are_exact():
+    levels = np.array([0.01, 0.3, 0.9])
+    centres = np.array([[0.0], [0.0], [0.0]])
+    np.testing.assert_allclose(mixture_quantiles(centres, 2.0, levels)[:, 0], 2.0 * norm.ppf(levels), rtol=1e-9)
+    centres = np.array([-5.0, 5.0])[:, None]
+    found = mixture_quantiles(centres, 1.0, levels)[:, 0]
+    np.testing.assert_allclose((norm.cdf(found + 5) + norm.cdf(found - 5)) / 2, levels, rtol=1e-9)

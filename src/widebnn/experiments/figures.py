@@ -159,7 +159,7 @@ def traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
     samplers = [name for name in STYLES if any(key[0] == name for key in cells)]
     widths = sorted({width for _, width in cells})
     figure = Figure(figsize=(2.7 * len(widths) + 0.8, 1.9 * len(samplers) + 0.8), layout="constrained")
-    axes = figure.subplots(len(samplers), len(widths), sharex=True, squeeze=False)
+    axes = figure.subplots(len(samplers), len(widths), sharex="col", squeeze=False)
     for row, sampler in enumerate(samplers):
         for column, width in enumerate(widths):
             axis = axes[row, column]
@@ -218,6 +218,9 @@ def distance_figure(rows: list[dict[str, Any]]) -> Figure:
         if here:
             _line(axes[0], here, [row["jeffreys"] for row in here], sampler)
             _line(axes[1], here, [row["limit"]["mean"] for row in here], sampler)
+            errors = [1 / np.sqrt(row["steps"] / row["thin"]) for row in here]
+            label = "Monte Carlo error of as many independent draws"
+            axes[1].plot([row["width"] for row in here], errors, color="#777777", linestyle="--", label=label)
     for axis in axes:
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter(_plain)

@@ -49,7 +49,7 @@ def section(rows: list[dict[str, Any]], quantity: str) -> str:
     lines: list[list[str]] = []
     seen = set()
     for row in here:
-        published, ours = (row["sampler"], row["step_size"]), (row["ours_sampler"], row["step_size"])
+        published, ours = (row["sampler"], row["step_size"]), (row["ours_sampler"], row["step_size"], "ours")
         if published not in seen:
             seen.add(published)
             values = {r["width"]: r["value"] for r in here if (r["sampler"], r["step_size"]) == published}
@@ -58,7 +58,7 @@ def section(rows: list[dict[str, Any]], quantity: str) -> str:
         if ours in seen:
             continue
         seen.add(ours)
-        mine = {r["width"]: r for r in here if (r["ours_sampler"], r["step_size"]) == ours}
+        mine = {r["width"]: r for r in here if (r["ours_sampler"], r["step_size"]) == ours[:2]}
         kinds = {"ours": "ours"}
         if quantity in ("weights", "predictions"):
             kinds = {"pooled": "pooled", "ours": "paper's definition"}
@@ -136,7 +136,7 @@ def page() -> str:
         f"width^-0.75), {scale['burn_in']} steps of burn-in, one draw stored per {scale['thin']} steps, "
         f"{scale['n_train']} training images, {scale['n_test']} test images, seed {summary['config']['seed']}. "
         f"{versions}.",
-        f"## Claims\n\n{table(['claim', 'verdict', 'by'], claims)}\n",
+        f"## Claims\n\n{table(['claim', 'verdict', 'by'], claims).replace('---:', '---')}\n",
         f"## Figures\n\n{pictures}\n",
         f"## Published numbers and ours\n\n{nearness(summary['compared'])}\n",
         *(section(summary["compared"], quantity) for quantity in QUANTITIES),

@@ -10,16 +10,20 @@ The usual path is ``dense -> posterior -> sample``::
 from widebnn import samplers
 from widebnn.errors import WidebnnError
 from widebnn.networks import Weights, dense, feature_map
-from widebnn.posteriors import Target, posterior
+from widebnn.posteriors import LogNormal, Target, posterior
+from widebnn.posteriors.gaussian import GaussianTarget, gaussian_target
 from widebnn.sampling import Result, sample, track
 
 __all__ = [
+    "GaussianTarget",
+    "LogNormal",
     "Result",
     "Target",
     "Weights",
     "WidebnnError",
     "dense",
     "feature_map",
+    "gaussian_target",
     "posterior",
     "sample",
     "samplers",

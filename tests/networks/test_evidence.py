@@ -173,7 +173,7 @@ def test_noise_is_recovered(noise):
     covariance = nngp_kernel(truth, x) + noise**2 * np.eye(150)
     y = np.linalg.cholesky(covariance) @ rng.normal(size=(150, 2))
     result = choose_hyperparameters(x, y, depths=1, activations="gelu")
-    objective = evidence_module._Objective(x @ x.T / 3, y, 1, "gelu", {})
+    objective = evidence_module._Objective(x, y, 1, "gelu", {})
     z = np.array([math.log(getattr(result, name) / MEDIANS[name]) / LOG_SDS[name] for name in NAMES])
     gradient = objective(z)[1]
     np.testing.assert_allclose(gradient, 0, atol=0.5)
@@ -242,6 +242,34 @@ def test_failed_factorisations_do_not_stop_the_search(monkeypatch):
     np.testing.assert_allclose(list(scales_of(result).values()), np.exp(peak), rtol=0.01)
 
 
+# --- one scale per input
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_gradient_in_the_scales_of_inputs(depth):
+    x, y = regression_data()
+    objective = evidence_module._Objective(x, y.reshape(len(y), -1), depth, "gelu", {"noise": 0.2}, input_scales=True)
+    z = 0.3 * np.random.default_rng(0).normal(size=4 + x.shape[1])
+    numeric = [(objective(z + 1e-5 * e)[0] - objective(z - 1e-5 * e)[0]) / 2e-5 for e in np.eye(len(z))]
+    np.testing.assert_allclose(objective(z)[1], numeric, rtol=1e-5, atol=1e-6)
+
+
+def test_inputs_that_do_not_matter_get_small_scales():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(80, 4))
+    y = np.sin(2 * x[:, 1]) + 0.1 * rng.normal(size=80)
+    options = {"depths": 1, "activations": "gelu"}
+    equal, own = (choose_hyperparameters(x, y, **options, input_scales=own) for own in (False, True))
+    assert equal.input_scales is None
+    assert own.log_evidence > equal.log_evidence + 20
+    assert np.argmax(own.input_scales) == 1
+    assert np.max(np.delete(own.input_scales, 1)) < 0.3 * own.input_scales[1]
+    # They are multiplied into the inputs, and the evidence is then that of the network.
+    network = own.network(4, 64)
+    by_network = gp_posterior(network, x * np.array(own.input_scales), y[:, None], own.noise, x[:1]).log_evidence
+    assert by_network == pytest.approx(own.log_evidence, rel=1e-10)
+
+
 # --- many rows
 
 
@@ -255,7 +283,7 @@ def test_few_rows_first_then_all_gives_the_same(monkeypatch):
         calls.append(len(arguments["y"]))
         return original(log_scales, **arguments)
 
-    monkeypatch.setattr(evidence_module, "_ROUGH_ROWS", 25)
+    monkeypatch.setattr(evidence_module, "_COMPARED_ROWS", 25)
     monkeypatch.setattr(evidence_module, "_value_and_gradient", counted)
     staged = choose_hyperparameters(x, y, depths=1, activations="gelu")
     assert calls.count(25) > calls.count(40) > 0

@@ -14,6 +14,7 @@ seed is chosen; the planted bugs of test_planted_bugs.py show what the same numb
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -44,6 +45,21 @@ def compiled(function):
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 
+class Problem(NamedTuple):
+    """What is being simulated: parameters theta and data y."""
+
+    joint_draw: Callable
+    """key -> (theta, y), exactly."""
+    data_draw: Callable
+    """(key, theta) -> y."""
+    test_functions: Callable
+    """(theta, y) -> a dictionary of numbers."""
+    to_position: Callable = lambda target, theta: target.from_weights(theta)
+    from_position: Callable = lambda target, key, u: target.to_weights(key, u)
+    reference: int = REFERENCE
+    """How many exact draws to compare with."""
+
+
 class Outcome(NamedTuple):
     """Smallest p-value over the test functions, times their number; 1 is the best there is."""
 
@@ -53,6 +69,8 @@ class Outcome(NamedTuple):
     """After the last cycle: kernel and new data in turns."""
     moved: float
     """Mean squared displacement of the weights per coordinate, against 2 for an independent draw."""
+    accepted: float
+    """Share of proposals that were accepted."""
 
 
 def joint_draw(key):
@@ -109,51 +127,60 @@ def make_sampler(name, coordinates="marginal"):
     return lambda log_likelihood: build(log_likelihood, **options)
 
 
-def joint_test(target_of, sampler_of, *, cycles=6, steps=4, replicates=REPLICATES, seed=0) -> Outcome:
+GAUSSIAN = Problem(joint_draw, data_draw, test_functions)
+
+
+def joint_test(target_of, sampler_of, *, problem=GAUSSIAN, cycles=6, steps=4, replicates=REPLICATES, seed=0) -> Outcome:
     """Run the test; a correct kernel has p_value uniform (or larger, by Bonferroni)."""
 
     def kernel(key, state, algorithm):
-        keys = jax.random.split(key, steps)
-        return jax.lax.scan(lambda s, k: (algorithm.step(k, s)[0], None), state, keys)[0]
+        def body(state, key):
+            state, info = algorithm.step(key, state)
+            return state, info.is_accepted
+
+        return jax.lax.scan(body, state, jax.random.split(key, steps))
 
     def replicate(key):
         start_key, momentum_key, key = jax.random.split(key, 3)
-        start, y = joint_draw(start_key)
+        start, y = problem.joint_draw(start_key)
 
         def cycle(carry, key):
-            weights, y, momentum = carry
+            theta, y, momentum = carry
             kernel_key, readout_key, data_key = jax.random.split(key, 3)
             target = target_of(y)
             algorithm = sampler_of(target.log_likelihood)
-            state = algorithm.init(target.from_weights(weights))
+            state = algorithm.init(problem.to_position(target, theta))
             if hasattr(state, "momentum"):
                 state = state._replace(momentum=momentum, has_momentum=jnp.asarray(True))
-            state = kernel(kernel_key, state, algorithm)
-            weights = target.to_weights(readout_key, state.position)
+            state, accepted = kernel(kernel_key, state, algorithm)
+            theta = problem.from_position(target, readout_key, state.position)
             momentum = getattr(state, "momentum", momentum)
-            return (weights, data_draw(data_key, weights), momentum), test_functions(weights, y)
+            functions = problem.test_functions(theta, y)
+            return (theta, problem.data_draw(data_key, theta), momentum), (functions, jnp.mean(accepted))
 
         shapes = target_of(y).sample_reference(momentum_key)  # a momentum is N(0, I) in the same shapes
-        (end, _, _), functions = jax.lax.scan(cycle, (start, y, shapes), jax.random.split(key, cycles))
+        (end, _, _), (functions, accepted) = jax.lax.scan(cycle, (start, y, shapes), jax.random.split(key, cycles))
         first, last = (jax.tree.map(lambda values, i=i: values[i], functions) for i in (0, -1))
         change = jax.tree.map(lambda a, b: jnp.mean((a - b) ** 2), start, end)
-        return first, last, sum(jax.tree.leaves(change)) / len(jax.tree.leaves(change))
+        moved = sum(jax.tree.leaves(change)) / len(jax.tree.leaves(change))
+        return first, last, moved, jnp.mean(accepted)
 
     keys = jax.random.split(jax.random.key(seed), replicates)
-    first, last, moved = compiled(jax.vmap(replicate))(keys)
-    return Outcome(smallest_p_value(first), smallest_p_value(last), float(jnp.mean(moved)))
+    first, last, moved, accepted = compiled(jax.vmap(replicate))(keys)
+    p_values = smallest_p_value(first, problem), smallest_p_value(last, problem)
+    return Outcome(*p_values, float(jnp.mean(moved)), float(jnp.mean(accepted)))
 
 
 @functools.cache
-def reference_sample():
+def reference_sample(problem):
     """The test functions under the exact joint law."""
-    keys = jax.random.split(jax.random.key(12345), REFERENCE)
-    values = compiled(jax.vmap(lambda key: test_functions(*joint_draw(key))))(keys)
+    keys = jax.random.split(jax.random.key(12345), problem.reference)
+    values = compiled(jax.vmap(lambda key: problem.test_functions(*problem.joint_draw(key))))(keys)
     return {name: np.asarray(value) for name, value in values.items()}
 
 
-def smallest_p_value(values):
+def smallest_p_value(values, problem):
     """Bonferroni-corrected two-sample Kolmogorov-Smirnov test against the exact joint law."""
-    reference = reference_sample()
+    reference = reference_sample(problem)
     p_values = [ks_2samp(np.asarray(values[name]), reference[name], method="asymp").pvalue for name in values]
     return min(1.0, len(p_values) * min(p_values))

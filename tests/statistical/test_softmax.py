@@ -5,14 +5,12 @@ far from the prior, and equal inputs are merged in function space.
 """
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from harness import ALPHA, compiled
-from scipy.stats import ks_2samp
+from harness import ALPHA, Problem, joint_test
 
 import widebnn
 from widebnn.diagnostics import ess
@@ -25,7 +23,6 @@ INPUTS = np.array([[1.0, 0.3], [-0.7, 1.1], [0.2, -1.4]])
 X = np.repeat(INPUTS, 4, axis=0)
 NETWORK = widebnn.dense(2, [3], "gelu", readout_weight_std=4.0)
 REPLICATES = 3_000
-REFERENCE = 40_000
 OPTIONS = {
     "pcn": {"step_size": 0.4},
     "hilbert_hmc": {"step_size": 0.4, "num_steps": 2},
@@ -68,50 +65,21 @@ def statistics(weights, y):
     }
 
 
-@functools.cache
-def reference_sample():
-    keys = jax.random.split(jax.random.key(12345), REFERENCE)
-    values = compiled(jax.vmap(lambda key: statistics(*joint_draw(key))))(keys)
-    return {name: np.asarray(value) for name, value in values.items()}
-
-
-def smallest_p_value(values):
-    reference = reference_sample()
-    p_values = [ks_2samp(np.asarray(values[name]), reference[name], method="asymp").pvalue for name in values]
-    return min(1.0, len(p_values) * min(p_values))
+LABELS = Problem(joint_draw, data_draw, statistics, reference=40_000)
 
 
 def target_in(coordinates):
     return lambda y: widebnn.posterior(NETWORK, X, y, likelihood="softmax", coordinates=coordinates, dtype="float64")
 
 
-def joint_test(target_of, sampler, *, cycles=3, steps=4, seed=0):
-    """(conservation, geweke, moved) as in harness.joint_test, labels in place of Gaussian observations."""
-
-    def replicate(key):
-        start_key, key = jax.random.split(key)
-        start, y = joint_draw(start_key)
-
-        def cycle(carry, key):
-            weights, y = carry
-            kernel_key, weights_key, data_key = jax.random.split(key, 3)
-            target = target_of(y)
-            algorithm = SAMPLERS[sampler](target.log_likelihood, **OPTIONS[sampler])
-            state = algorithm.init(target.from_weights(weights))
-            state, moved = jax.lax.scan(
-                lambda s, k: (lambda new, info: (new, info.is_accepted))(*algorithm.step(k, s)),
-                state,
-                jax.random.split(kernel_key, steps),
-            )
-            weights = target.to_weights(weights_key, state.position)
-            return (weights, data_draw(data_key, weights)), (statistics(weights, y), jnp.mean(moved))
-
-        _, (values, moved) = jax.lax.scan(cycle, (start, y), jax.random.split(key, cycles))
-        return values, moved
-
-    values, moved = compiled(jax.vmap(replicate))(jax.random.split(jax.random.key(seed), REPLICATES))
-    first, last = ({name: value[:, i] for name, value in values.items()} for i in (0, -1))
-    return smallest_p_value(first), smallest_p_value(last), float(jnp.mean(moved))
+def run(target_of, sampler, **length):
+    length = {"cycles": 3, "replicates": REPLICATES} | length
+    return joint_test(
+        target_of,
+        lambda log_likelihood: SAMPLERS[sampler](log_likelihood, **OPTIONS[sampler]),
+        problem=LABELS,
+        **length,
+    )
 
 
 @pytest.mark.parametrize("coordinates", ["weights", "function"])
@@ -119,11 +87,11 @@ def joint_test(target_of, sampler, *, cycles=3, steps=4, seed=0):
 def test_conservation_and_geweke(sampler, coordinates):
     # Slice sampling moves far, and under vmap all replicates wait for the slowest search.
     length = {"cycles": 2, "steps": 2} if sampler == "elliptical_slice" else {}
-    conservation, geweke, accepted = joint_test(target_in(coordinates), sampler, **length)
-    assert accepted > 0.2, "the chain hardly moved: the test would show nothing"
-    assert sampler == "elliptical_slice" or accepted < 0.97, "hardly anything was rejected"
-    assert conservation > ALPHA
-    assert geweke > ALPHA
+    outcome = run(target_in(coordinates), sampler, **length)
+    assert outcome.accepted > 0.2, "the chain hardly moved: the test would show nothing"
+    assert sampler == "elliptical_slice" or outcome.accepted < 0.97, "hardly anything was rejected"
+    assert outcome.conservation > ALPHA
+    assert outcome.geweke > ALPHA
 
 
 def without_normalisation(f, y):
@@ -171,8 +139,8 @@ BUGS = {
 
 @pytest.mark.parametrize("name", BUGS)
 def test_planted_bug_is_caught(name):
-    conservation, geweke, _ = joint_test(BUGS[name], "pcn")
-    assert min(conservation, geweke) < ALPHA, f"{name} went unnoticed: {conservation}, {geweke}"
+    outcome = run(BUGS[name], "pcn")
+    assert min(outcome.conservation, outcome.geweke) < ALPHA, f"{name} went unnoticed: {outcome}"
 
 
 def test_class_probabilities_agree_between_coordinates():

@@ -5,8 +5,9 @@ the evidence of its hyperparameters is known in closed form,
 
     log p(y) = log N(y; 0, K + noise^2 I),   summed over outputs.
 
-It is maximised by L-BFGS-B in the logs of the five scales, for every depth and activation asked for. Nothing is
-sampled: a finite network with the same hyperparameters is then a sensible prior for the samplers.
+It is maximised by L-BFGS-B in the logs of the five scales, and if asked for of one scale per input, for every depth
+and activation asked for. Nothing is sampled: a finite network with the same hyperparameters is then a sensible prior
+for the samplers.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ _SCALES = {
 # Where the search starts, in prior standard deviations from the centres. There are often two or three maxima: a
 # flexible function and little noise (first two rows), or a flat function and much noise.
 _STARTS = np.array([[0.0, 1.0, 1.0, 0.0, 0.0], [1.0, 2.5, 2.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.5]])
-# With many more rows than this, the search first uses this many.
-_ROUGH_ROWS = 200
+# Prior of the scale of an input, of standard deviation 1: an input that does not matter gets a small one.
+_INPUT_SCALE = _Scale(1.0, 1.0, 0.01, 100.0)
+# Depths and activations are compared, and scales first looked for, with at most this many rows.
+_COMPARED_ROWS = 300
 # No entry of a standardised column of n numbers is larger than sqrt(n).
 _LARGEST_ENTRY = 1e4
 
@@ -72,7 +75,9 @@ class Hyperparameters(NamedTuple):
     log_evidence: float
     """log N(y; 0, K + noise^2 I) of all rows used, summed over outputs, without the prior of the scales."""
     candidates: tuple[tuple[int, str, float], ...]
-    """(depth, activation, log evidence with its best scales) of everything tried."""
+    """(depth, activation, log evidence with its best scales) of everything tried, given the rows of the comparison."""
+    input_scales: tuple[float, ...] | None = None
+    """What each column of x is multiplied with before it enters the network; None: nothing."""
 
     def network(self, input_dim: int, width: int) -> DenseNetwork:
         """The dense network with these hyperparameters, every hidden layer ``width`` wide."""
@@ -94,6 +99,7 @@ def choose_hyperparameters(
     depths: Iterable[int] | int = (1, 2),
     activations: Iterable[str] | str = ("gelu", "relu", "erf"),
     fixed: Mapping[str, float] | None = None,
+    input_scales: bool = False,
     max_rows: int = 1000,
     seed: int = 0,
 ) -> Hyperparameters:
@@ -110,8 +116,11 @@ def choose_hyperparameters(
     stays in these intervals: weight_std 0.05 to 20, readout_weight_std 0.01 to 100, biases 0.001 to 20, noise
     0.001 to 10. Fixed values need not. Between candidates the evidence without the prior decides.
 
-    With more than ``max_rows`` rows, a random subset of that size drawn with ``seed`` is used, and nothing
-    else: time grows like its cube. The same seed gives the same result.
+    With ``input_scales`` each column of x also gets a scale of its own (automatic relevance determination), a priori
+    log-normal with median 1 and standard deviation a factor of e: multiply x with them before the network.
+
+    Candidates are compared with at most 300 rows, and the scales of the best then fitted to at most ``max_rows``; which
+    rows is drawn with ``seed``. Time grows like the cube of ``max_rows``. The same seed gives the same result.
     """
     x, y = _checked_data(x, y)
     pinned = _checked_fixed({} if fixed is None else fixed)
@@ -124,15 +133,27 @@ def choose_hyperparameters(
     rows = np.random.default_rng(seed).permutation(len(x))[:max_rows]
     x, y = x[rows], y[rows]
 
-    gram = x @ x.T / x.shape[1]
-    best: list[tuple[int, str, float, np.ndarray]] = []
     with double_precision(), one_blas_thread():
+        few = slice(_COMPARED_ROWS)
+        tried = []
         for depth, activation in itertools.product(depths, activations):
-            best.append((depth, activation, *_best_scales(gram, y, depth, activation, pinned)))
-    depth, activation, log_evidence, scales = max(best, key=lambda candidate: candidate[2])
-    chosen = dict(zip(_SCALES, scales.tolist(), strict=True)) | pinned  # exp(log(.)) rounds, pinned values do not
+            objective = _Objective(x[few], y[few], depth, activation, pinned, input_scales)
+            z = objective.search()
+            tried.append((depth, activation, objective.evidence_at(z), z))
+        depth, activation, log_evidence, z = max(tried, key=lambda candidate: candidate[2])
+        objective = _Objective(x, y, depth, activation, pinned, input_scales)
+        if len(x) > _COMPARED_ROWS:
+            z = objective.minimise(z) if objective.is_finite(z) else objective.search()
+            log_evidence = objective.evidence_at(z)
+        scales = np.exp(objective.log_scales(z)).tolist()
+    chosen = dict(zip(_SCALES, scales, strict=False)) | pinned  # exp(log(.)) rounds, pinned values do not
     return Hyperparameters(
-        depth, activation, **chosen, log_evidence=log_evidence, candidates=tuple(candidate[:3] for candidate in best)
+        depth,
+        activation,
+        **chosen,
+        log_evidence=log_evidence,
+        candidates=tuple(candidate[:3] for candidate in tried),
+        input_scales=tuple(scales[len(_SCALES) :]) if input_scales else None,
     )
 
 
@@ -145,23 +166,40 @@ class _Objective:
     Their coordinates z, scale = centre exp(log_sd z), are N(0, 1) a priori.
     """
 
-    def __init__(self, gram: np.ndarray, y: np.ndarray, depth: int, activation: str, pinned: Mapping[str, float]):
+    def __init__(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        depth: int,
+        activation: str,
+        pinned: Mapping[str, float],
+        input_scales: bool = False,
+    ):
+        self.rows, self.pinned = len(x), pinned
+        # What is the same at all scales is computed once.
+        data = {"x": jnp.asarray(x)} if input_scales else {"gram": jnp.asarray(x @ x.T / x.shape[1])}
         self.log_evidence = functools.partial(
-            _value_and_gradient, gram=jnp.asarray(gram), y=jnp.asarray(y), depth=depth, activation=activation
+            _value_and_gradient, y=jnp.asarray(y), depth=depth, activation=activation, **data
         )
         self.known: dict[bytes, tuple[float, np.ndarray]] = {}
-        self.free = np.array([name not in pinned for name in _SCALES])
-        scales = np.array([pinned.get(name, scale.centre) for name, scale in _SCALES.items()])
+        inputs = x.shape[1] if input_scales else 0
+        kinds = [*_SCALES.values(), *[_INPUT_SCALE] * inputs]
+        self.free = np.array([name not in pinned for name in _SCALES] + [True] * inputs)
+        scales = np.array([pinned.get(name, scale.centre) for name, scale in _SCALES.items()] + [1.0] * inputs)
         self.centre = np.log(scales, out=np.full(len(scales), -np.inf), where=scales > 0)
-        self.log_sds = np.array([scale.log_sd for scale in _SCALES.values()])[self.free]
-        ends = np.log([(scale.low, scale.high) for scale in _SCALES.values()])[self.free]
+        self.log_sds = np.array([kind.log_sd for kind in kinds])[self.free]
+        ends = np.log([(kind.low, kind.high) for kind in kinds])[self.free]
         self.bounds = (ends - self.centre[self.free, None]) / self.log_sds[:, None]
 
     def log_scales(self, z: np.ndarray) -> np.ndarray:
-        """The logs of all five scales."""
+        """The logs of all scales: the five, and those of the inputs."""
         log_scales = self.centre.copy()
         log_scales[self.free] += self.log_sds * z
         return log_scales
+
+    def evidence_at(self, z: np.ndarray) -> float:
+        """The log evidence alone."""
+        return float(self.log_evidence(self.log_scales(z))[0])
 
     def __call__(self, z: np.ndarray) -> tuple[float, np.ndarray]:
         """Value and gradient; (inf, 0) where the factorisation fails, which it can at extreme scales."""
@@ -195,37 +233,39 @@ class _Objective:
             finite, start, jac=True, method="L-BFGS-B", bounds=self.bounds, options={"ftol": 1e-7, "gtol": 1e-3}
         ).x
 
-
-def _best_scales(
-    gram: np.ndarray, y: np.ndarray, depth: int, activation: str, pinned: Mapping[str, float]
-) -> tuple[float, np.ndarray]:
-    """The log evidence and the five scales at the best of the minima found from all starts.
-
-    With many rows, the minima for the first few of them (in random order) decide where to start.
-    """
-    objective = _Objective(gram, y, depth, activation, pinned)
-    starts = list(_STARTS[:, objective.free]) if np.any(objective.free) else [np.zeros(0)]
-    if len(y) > 1.5 * _ROUGH_ROWS and np.any(objective.free):
-        rough = _Objective(gram[:_ROUGH_ROWS, :_ROUGH_ROWS], y[:_ROUGH_ROWS], depth, activation, pinned)
-        # Minima found twice are tried once.
-        found = {tuple(np.round(z, 1)): z for z in map(rough.minimise, filter(rough.is_finite, starts))}
-        starts = sorted(found.values(), key=lambda z: objective(z)[0])[:1]
-    minima = [objective.minimise(z) for z in starts if objective.is_finite(z)]
-    if not minima:
-        raise WidebnnError(
-            f"the kernel plus noise^2 must be positive definite; rounding makes it indefinite with {len(y)} rows and "
-            f"fixed = {dict(pinned)}. Fix a larger noise or smaller scales."
-        )
-    log_scales = objective.log_scales(min(minima, key=lambda z: objective(z)[0]))
-    return float(objective.log_evidence(log_scales)[0]), np.exp(log_scales)
+    def search(self) -> np.ndarray:
+        """The best of the minima found from all starts, where the inputs have equal scales."""
+        starts = np.zeros((len(_STARTS), len(self.free)))
+        starts[:, : len(_SCALES)] = _STARTS
+        starts = starts[:, self.free] if np.any(self.free) else np.zeros((1, 0))
+        minima = [self.minimise(z) for z in starts if self.is_finite(z)]
+        if not minima:
+            raise WidebnnError(
+                f"the kernel plus noise^2 must be positive definite; rounding makes it indefinite with {self.rows} "
+                f"rows and fixed = {dict(self.pinned)}. Fix a larger noise or smaller scales."
+            )
+        return min(minima, key=lambda z: self(z)[0])
 
 
 # --- log N(y; 0, K + noise^2 I) and its gradient
 
 
-def _log_evidence(log_scales: jax.Array, gram: jax.Array, y: jax.Array, depth: int, activation: str) -> jax.Array:
-    """The log evidence as a function of the logs of the five scales; ``gram`` is x x' / m."""
-    weight_std, bias_std, readout_weight_std, readout_bias_std, noise = jnp.exp(log_scales)
+def _log_evidence(
+    log_scales: jax.Array,
+    y: jax.Array,
+    depth: int,
+    activation: str,
+    gram: jax.Array | None = None,
+    x: jax.Array | None = None,
+) -> jax.Array:
+    """The log evidence as a function of the logs of the five scales, given ``gram`` = x x' / m.
+
+    Given ``x`` instead, the logs of the scales of its columns come after the five.
+    """
+    weight_std, bias_std, readout_weight_std, readout_bias_std, noise = jnp.exp(log_scales[: len(_SCALES)])
+    if x is not None:
+        scaled = x * jnp.exp(log_scales[len(_SCALES) :])
+        gram = scaled @ scaled.T / x.shape[1]
     expected_product = _SAFE_FORMS[activation]
     kernel = weight_std**2 * gram + bias_std**2
     for layer in range(depth):

@@ -19,10 +19,11 @@ from widebnn.posteriors.marginal import marginal_target
 from widebnn.posteriors.reparametrised import reparametrised_target
 from widebnn.posteriors.softmax import one_hot_labels, softmax_function_target, softmax_weights_target
 from widebnn.posteriors.target import NetworkTarget, Target
+from widebnn.posteriors.unknown import LogNormal, unknown_logit_scale_target, unknown_noise_target
 from widebnn.posteriors.weights import weights_target
 from widebnn.precision import double_precision
 
-__all__ = ["COORDINATES", "LIKELIHOODS", "NetworkTarget", "Target", "posterior"]
+__all__ = ["COORDINATES", "LIKELIHOODS", "LogNormal", "NetworkTarget", "Target", "posterior"]
 
 COORDINATES: dict[str, Callable[..., NetworkTarget]] = {
     "weights": weights_target,
@@ -43,7 +44,8 @@ def posterior(
     y: Any,
     *,
     likelihood: str = "gaussian",
-    noise: float | None = None,
+    noise: float | LogNormal | None = None,
+    logit_scale: LogNormal | None = None,
     classes: int | None = None,
     coordinates: str | None = None,
     space: str = "reduced",
@@ -52,17 +54,19 @@ def posterior(
 ) -> NetworkTarget:
     """The posterior of ``network`` given inputs ``x`` (n x m) and targets ``y`` (n x outputs, or n).
 
-    The likelihood is y ~ N(f(x), noise^2 I), with noise 0.1 unless given. With ``likelihood="softmax"`` y are class
-    labels 0..C-1 (n, or one-hot n x C; C is ``classes`` or the largest label + 1) and f(x) are C logits; there are the
-    coordinates ``function`` and ``weights``, and no noise. All coordinate systems describe the same posterior over
-    functions: ``function`` (function values at the inputs; dense networks, their default), ``weights`` (all
-    weights), ``reparametrised`` (readout whitened by its conditional posterior), ``marginal`` (readout
-    integrated out; the default for other networks, where softmax has ``weights``). ``space="full"`` (one hidden
-    layer, function coordinates, Gaussian likelihood) runs the paper's chain on all weights, exactly in law, at the
-    reduced cost; by default only the coordinates that matter are moved, better for samplers that suffer from
-    dimension. ``carry`` are inputs whose function values the chain carries, so that ``predict(key, u)`` moves smoothly
-    with it; predictions at any other inputs are exact conditional draws. ``dtype`` is the precision of weights and
-    features; log-likelihoods are computed in float64 from the n x n stage (softmax: the logits) on, always.
+    The likelihood is y ~ N(f(x), noise^2 I), with noise 0.1 unless given; noise that is not known is sampled with the
+    chain, and ``noise=LogNormal(0.1, log_sd=1)`` is then its prior. With ``likelihood="softmax"`` y are class labels
+    0..C-1 (n, or one-hot n x C; C is ``classes`` or the largest label + 1) and f(x) are C logits; there are the
+    coordinates ``function`` and ``weights``, no noise, and ``logit_scale``, a LogNormal prior of a factor of all
+    logits, if that is to be sampled too. All coordinate systems describe the same posterior over functions:
+    ``function`` (function values at the inputs; dense networks, their default), ``weights`` (all weights),
+    ``reparametrised`` (readout whitened by its conditional posterior), ``marginal`` (readout integrated out; the
+    default for other networks, where softmax has ``weights``). ``space="full"`` (one hidden layer, function
+    coordinates, Gaussian likelihood) runs the paper's chain on all weights, exactly in law, at the reduced cost; by
+    default only the coordinates that matter are moved, better for samplers that suffer from dimension. ``carry`` are
+    inputs whose function values the chain carries, so that ``predict(key, u)`` moves smoothly with it; predictions at
+    any other inputs are exact conditional draws. ``dtype`` is the precision of weights and features; log-likelihoods
+    are computed in float64 from the n x n stage (softmax: the logits) on, always.
     """
     if not isinstance(network, Network):
         raise WidebnnError(
@@ -74,16 +78,14 @@ def posterior(
         coordinates = "function" if isinstance(network, DenseNetwork) and network.widths else "weights"
     elif coordinates is None:
         coordinates = "function" if isinstance(network, DenseNetwork) else "marginal"
-    build: Callable[..., NetworkTarget]
     if softmax:
-        build = _softmax_builder(coordinates, noise)
+        build = _softmax_builder(coordinates, noise, logit_scale)
         y = one_hot_labels(y, classes)
     else:
-        noise = 0.1 if noise is None else noise
-        noise = check_real("noise", noise, above=0, advice="It is the standard deviation of the observations.")
-        if classes is not None:
-            raise WidebnnError(f"classes={classes} belongs to likelihood='softmax', not to 'gaussian'; leave it out.")
-        build = functools.partial(COORDINATES[check_choice("coordinates", coordinates, COORDINATES)], noise=noise)
+        build = _gaussian_builder(coordinates, noise)
+        for name, value in {"classes": classes, "logit_scale": logit_scale}.items():
+            if value is not None:
+                raise WidebnnError(f"{name}={value} belongs to likelihood='softmax', not to 'gaussian'; leave it out.")
     dtype = check_choice("dtype", np.dtype(dtype).name, ("float32", "float64"))
     x, y = _check_arrays(x, y)
     # Inputs are constants even where the call is traced (y need not be): their row space is found now.
@@ -91,6 +93,8 @@ def posterior(
         x, y = jnp.asarray(x, dtype), jnp.asarray(y, dtype)
     _check_network(network, x, coordinates, likelihood)
     full = check_choice("space", space, ("reduced", "full")) == "full"
+    if full and isinstance(noise, LogNormal):
+        raise WidebnnError("space='full' needs known noise, got a LogNormal prior; use space='reduced'.")
     if coordinates == "function":
         carry = None if carry is None else check_numbers("carry", carry)
         if carry is not None and carry.shape[1:] != x.shape[1:]:
@@ -101,12 +105,21 @@ def posterior(
 
     def in_double() -> NetworkTarget:
         with double_precision():
-            return build(network, x.astype(jnp.float64), y.astype(jnp.float64))
+            return build(network=network, x=x.astype(jnp.float64), y=y.astype(jnp.float64))
 
-    return dataclasses.replace(build(network, x, y), in_double=in_double)
+    return dataclasses.replace(build(network=network, x=x, y=y), in_double=in_double)
 
 
-def _softmax_builder(coordinates: str, noise: float | None) -> Callable[..., NetworkTarget]:
+def _gaussian_builder(coordinates: str, noise: float | LogNormal | None) -> Callable[..., NetworkTarget]:
+    build = COORDINATES[check_choice("coordinates", coordinates, COORDINATES)]
+    if isinstance(noise, LogNormal):
+        return functools.partial(unknown_noise_target, build, noise)
+    noise = 0.1 if noise is None else noise
+    noise = check_real("noise", noise, above=0, advice="It is the standard deviation of the observations.")
+    return functools.partial(build, noise=noise)
+
+
+def _softmax_builder(coordinates: str, noise: Any, logit_scale: LogNormal | None) -> Callable[..., NetworkTarget]:
     """The coordinate systems of the softmax likelihood, and why the others are not among them."""
     if noise is not None:
         raise WidebnnError(f"likelihood='softmax' has no noise; got noise={noise}. Leave it out.")
@@ -116,7 +129,15 @@ def _softmax_builder(coordinates: str, noise: float | None) -> Callable[..., Net
             f"coordinates={coordinates!r} integrate the readout out, which has no closed form for likelihood='softmax'."
             " Use coordinates='weights' or 'function'."
         )
-    return LIKELIHOODS["softmax"][coordinates]
+    build = LIKELIHOODS["softmax"][coordinates]
+    if logit_scale is None:
+        return build
+    if not isinstance(logit_scale, LogNormal):
+        raise WidebnnError(
+            f"logit_scale must be the prior of an unknown scale, LogNormal(median, log_sd); got {logit_scale!r}. "
+            "A known scale is the network's readout_weight_std."
+        )
+    return functools.partial(unknown_logit_scale_target, build, logit_scale)
 
 
 def _check_arrays(x: Any, y: Any) -> tuple[Any, Any]:

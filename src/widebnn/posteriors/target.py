@@ -48,7 +48,7 @@ class NetworkTarget(Target):
     y: jax.Array
     """n x outputs; softmax: one-hot, n x classes."""
     noise: float
-    """Standard deviation of the observations; softmax: 0."""
+    """Standard deviation of the observations, the prior's median where it is unknown; softmax: 0."""
     to_weights: Callable[[jax.Array, Any], Weights]
     """(key, u) -> all network weights; draws exactly whatever u leaves open."""
     from_weights: Callable[[Weights], Any]
@@ -63,6 +63,12 @@ class NetworkTarget(Target):
     """u -> projections of all network weights on fixed random directions, where the chain follows them."""
     likelihood: str = "gaussian"
     """``gaussian`` or ``softmax``."""
+    unknown_at: Callable[[Any], jax.Array] | None = None
+    """u -> the scale that is sampled with the chain (unknown.py): the noise, or softmax: the scale of the logits."""
+
+    def noise_at(self, u: Any) -> Any:
+        """The standard deviation of the observations at a position of the chain."""
+        return self.noise if self.unknown_at is None or self.likelihood == "softmax" else self.unknown_at(u)
 
     @property
     def dimension(self) -> int:

@@ -15,7 +15,7 @@ from widebnn.precision import double_precision, in_double_precision
 def gaussian_log_likelihood(f: jax.Array, y: jax.Array, noise: float) -> jax.Array:
     """log N(y; f, s^2 I) over all entries, summed in float64."""
     residual = y.astype(jnp.float64) - f.astype(jnp.float64)
-    return -0.5 * jnp.sum(residual**2) / noise**2 - y.size * (math.log(noise) + 0.5 * math.log(2 * math.pi))
+    return -0.5 * jnp.sum(residual**2) / noise**2 - y.size * (jnp.log(noise) + 0.5 * math.log(2 * math.pi))
 
 
 def sample_weights(network: Network, x: jax.Array, outputs: int, key: jax.Array) -> Weights:

@@ -45,7 +45,7 @@ def track(target: NetworkTarget, x_test: Any = None, *, projections: int = 100, 
         if target.likelihood == "softmax":
             y = jax.nn.one_hot(jax.random.categorical(noise_key, f), f.shape[1], dtype=f.dtype)
         else:
-            y = f + target.noise * jax.random.normal(noise_key, f.shape, f.dtype)
+            y = f + jnp.asarray(target.noise_at(position), f.dtype) * jax.random.normal(noise_key, f.shape, f.dtype)
         kept = {"weights": project(position), "y": y[:n]}
         if len(f) > n:
             kept |= {"f_test": f[n:], "y_test": y[n:], "mean_test": mean[n:]}

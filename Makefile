@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 
 demo: $(READY)  ## sample a wide network on the embedded digits and draw the result
 	rm -rf runs/demo
@@ -18,6 +18,9 @@ lint: $(READY)  ## style, types, and the rule against unsafe loading
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(READY)  ## the API reference, in build/api
+	$(BIN)/python docs/reference/build.py build/api
+
 bench: $(READY)  ## speed, mixing and growth of cost, beside the published recipe and BlackJAX (about an hour)
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/mixing.py
@@ -25,7 +28,7 @@ bench: $(READY)  ## speed, mixing and growth of cost, beside the published recip
 	$(BIN)/python benchmarks/report.py
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) build runs
 
 $(READY): requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -54,7 +54,7 @@ from widebnn.diagnostics import ess
 from widebnn.precision import double_precision, one_blas_thread
 from widebnn.samplers import Info, SamplingAlgorithm, build_sampler
 from widebnn.samplers.tree import inner
-from widebnn.samplers.tuning import dual_averaging, tuned
+from widebnn.samplers.tuning import acceptance_rate, tuned
 from widebnn.sampling.projections import random_projections
 
 SEGMENTS = 3
@@ -121,9 +121,9 @@ def peers(target: widebnn.Target, position: Any) -> dict[str, Contender]:
         return peer(kernel, lambda info: info.num_integration_steps)
 
     return {
-        "BlackJAX MALA": Contender(tuned(mala, dual_averaging(0.574, 0.01, 2.0), 400), 400, False),
-        "BlackJAX HMC, quarter turn": Contender(tuned(hmc, dual_averaging(0.65, 0.05, 1.5), 80), 80),
-        "BlackJAX NUTS": Contender(tuned(nuts, dual_averaging(0.8, 0.05, 1.5), 30), 30),
+        "BlackJAX MALA": Contender(tuned(mala, acceptance_rate(0.574, 0.01, 2.0), 400), 400, False),
+        "BlackJAX HMC, quarter turn": Contender(tuned(hmc, acceptance_rate(0.65, 0.05, 1.5), 80), 80),
+        "BlackJAX NUTS": Contender(tuned(nuts, acceptance_rate(0.8, 0.05, 1.5), 30), 30),
         "BlackJAX elliptical slice": Contender(blackjax_slice(target, position), 50, False),
     }
 

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from widebnn.commands import evaluate, fit, predict
 from widebnn.errors import WidebnnError
 
 app = typer.Typer(
@@ -216,6 +217,10 @@ def demo(
         f"{summary['test_accuracy']:.0%} of test images right, {summary['ms_per_step']:.0f} ms per draw, "
         f"{ess_per_second:.1f} effective draws per second, R-hat {summary['rhat']:.3f}. Picture: {out}/summary.png"
     )
+
+
+for command in (fit, predict, evaluate):
+    app.command()(command)
 
 
 class Downloadable(StrEnum):

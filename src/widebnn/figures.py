@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from scipy.stats import beta, binom
 
 from widebnn.data import Dataset
+from widebnn.diagnostics.calibration import INTERVALS, Reliability, central_coverage
 from widebnn.sampling import Result
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -89,3 +91,58 @@ def _classes(axis, result: Result, dataset: Dataset, all_labels: np.ndarray) -> 
     low, high = axis.get_ylim()
     axis.set_ylim(low, high + 0.15 * (high - low))  # room for the legend
     axis.legend(fontsize=8, loc="upper center", ncols=2)
+
+
+def reliability_figure(bins: Reliability, title: str) -> Figure:
+    """Accuracy against confidence in bins of equal width, and how many predictions each bin has.
+
+    Bars are 90 % intervals of the accuracy given the number of predictions in the bin.
+    """
+    figure = Figure(figsize=(4.8, 6.2), layout="constrained")
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    used = bins.count > 0
+    confidence, accuracy, count = bins.confidence[used], bins.accuracy[used], bins.count[used]
+    right = accuracy * count
+    low, high = (beta.ppf(level, right + 0.5, count - right + 0.5) for level in (0.05, 0.95))
+    errors = [np.maximum(accuracy - low, 0), np.maximum(high - accuracy, 0)]
+    _diagonal(top, "calibrated")
+    top.errorbar(
+        confidence, accuracy, errors, fmt="o", ms=5, lw=1.2, color=COLOURS[0], label="predictions, 90 % interval"
+    )
+    error = np.sum(count * np.abs(confidence - accuracy)) / count.sum()
+    top.set(ylabel="share of them that are right", ylim=(-0.02, 1.02))
+    top.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
+    width = 1 / len(bins.count)
+    bottom.bar((np.arange(len(bins.count)) + 0.5) * width, bins.count, 0.9 * width, color=COLOURS[5])
+    bottom.set(xlabel="probability of the predicted class", ylabel="predictions", xlim=(-0.02, 1.02))
+    figure.suptitle(f"{title}\nexpected calibration error {error:.3f}")
+    return figure
+
+
+def coverage_figure(below: Any, title: str) -> Figure:
+    """The share of observations inside central intervals against the level of the intervals.
+
+    ``below`` is the predictive probability of less than the observation, for each. The band has the share with
+    probability 90 % at each level, were the predictions calibrated and the observations independent.
+    """
+    figure = Figure(figsize=(4.8, 4.8), layout="constrained")
+    axis = figure.subplots()
+    rows, levels = len(below), np.linspace(0, 1, 101)
+    low, high = (binom.ppf(share, rows, levels) / rows for share in (0.05, 0.95))
+    axis.fill_between(levels, low, high, color="0.88", lw=0, label="calibrated, 90 % of the time")
+    _diagonal(axis, "calibrated")
+    axis.plot(levels, central_coverage(below, levels), color=COLOURS[0], lw=1.8, label="these predictions")
+    for level, covered in zip(INTERVALS, central_coverage(below, INTERVALS), strict=True):
+        axis.plot(level, covered, "o", color=COLOURS[1], ms=6)
+        axis.annotate(f"{covered:.0%}", (level, covered), xytext=(7, -12), textcoords="offset points", color=COLOURS[1])
+    axis.set(xlabel="level of the central interval", ylabel=f"share of {rows} observations inside it")
+    axis.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    axis.legend(fontsize=8, loc="upper left")
+    figure.suptitle(title)
+    return figure
+
+
+def _diagonal(axis, label: str) -> None:
+    axis.plot([0, 1], [0, 1], color="0.5", lw=1, label=label)
+    axis.grid(color="0.92")
+    axis.set_axisbelow(True)

@@ -106,7 +106,7 @@ def test_ensemble_agrees_with_the_infinite_width_limit():
     network = widebnn.dense(2, [2048], activation="erf", bias_std=1.0)
     target = widebnn.posterior(network, x, y, noise=0.2)
     result = widebnn.sample(target, steps=100, burn_in=40, collect=collect_networks(target), seed=0)
-    means, draws = evaluate(network, to_ensemble(result.draws, 1), x_test)
+    _, means, draws = next(evaluate(network, to_ensemble(result.draws, 1), x_test))
     limit = gp_posterior(network, x, y, 0.2, x_test)
     spread = np.sqrt(limit.variance)
     assert np.max(np.abs(means.mean(axis=0)[:, 0] - limit.mean[:, 0]) / spread) < 0.15
@@ -116,7 +116,9 @@ def test_ensemble_agrees_with_the_infinite_width_limit():
 def test_mixture_quantiles_are_exact():
     levels = np.array([0.01, 0.3, 0.9])
     centres = np.array([[0.0], [0.0], [0.0]])
-    np.testing.assert_allclose(mixture_quantiles(centres, 2.0, levels)[:, 0], 2.0 * norm.ppf(levels), rtol=1e-9)
+    np.testing.assert_allclose(
+        mixture_quantiles(centres, np.full(3, 2.0), levels)[:, 0], 2.0 * norm.ppf(levels), rtol=1e-9
+    )
     centres = np.array([-5.0, 5.0])[:, None]
-    found = mixture_quantiles(centres, 1.0, levels)[:, 0]
+    found = mixture_quantiles(centres, np.ones(2), levels)[:, 0]
     np.testing.assert_allclose((norm.cdf(found + 5) + norm.cdf(found - 5)) / 2, levels, rtol=1e-9)

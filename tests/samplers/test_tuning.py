@@ -8,7 +8,7 @@ import pytest
 import widebnn
 from problems import small_target
 from widebnn.samplers import TUNERS, build_sampler
-from widebnn.samplers.tuning import dual_averaging, squared_jump, tuned
+from widebnn.samplers.tuning import acceptance_rate, squared_jump, tuned
 
 
 def gaussian(precision):
@@ -67,7 +67,7 @@ def test_nothing_adapts_after_burn_in():
 
 def test_a_tuned_sampler_after_burn_in_is_the_sampler_with_that_step_size():
     target = small_target("function")
-    tuner = dual_averaging(0.7, 0.3, 1.0)
+    tuner = acceptance_rate(0.7, 0.3, 1.0)
     algorithm = tuned(lambda e: widebnn.samplers.mala(target.log_likelihood, e), tuner, burn_in=20)
     state = algorithm.init(target.sample_reference(jax.random.key(0)))
     for t in range(20):

@@ -6,7 +6,7 @@ import csv
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -20,6 +20,20 @@ MISSING = ("", "?", "na", "n/a", "nan", "null")
 """What stands for a missing value, in capitals or not."""
 
 
+class Table(NamedTuple):
+    """A CSV file as text."""
+
+    path: Path
+    columns: dict[str, tuple[str, ...]]
+    """The cells of each column by its name, in the order of the file, without space around them."""
+    lines: tuple[int, ...]
+    """The line in which each row ends."""
+
+    def what(self, name: str) -> str:
+        """How messages name a column."""
+        return f"column {name!r} of {self.path}"
+
+
 def load_csv(path: Path, n_train: int | None, n_test: int | None, target: str | None = None) -> Dataset:
     """A table from ``path``: UTF-8, separated by commas, the first line with the names of the columns.
 
@@ -29,13 +43,13 @@ def load_csv(path: Path, n_train: int | None, n_test: int | None, target: str | 
 
     The first ``n_train`` rows train and the next ``n_test`` test; rows are never shuffled.
     """
-    header, columns, lines = _read(path)
-    target = header[-1] if target is None else check_choice("target", target, header)
+    table = read_table(path)
+    target = list(table.columns)[-1] if target is None else check_choice("target", target, table.columns)
     inputs: list[np.ndarray] = []
     class_names: tuple[str, ...] = ()
-    for name, cells in zip(header, columns, strict=True):
-        what = f"column {name!r} of {path}"
-        numbers = _numbers(what, cells, lines)
+    for name, cells in table.columns.items():
+        what = table.what(name)
+        numbers = as_numbers(what, cells, table.lines)
         if name != target:
             inputs.append(_one_hot(what, cells) if numbers is None else numbers[:, None])
         elif numbers is None:
@@ -53,18 +67,27 @@ def load_csv(path: Path, n_train: int | None, n_test: int | None, target: str | 
     return table_regression(path.stem, x[train], x[test], y[train], y[test])
 
 
-def _read(path: Path) -> tuple[list[str], list[tuple[str, ...]], list[int]]:
-    """Names, columns and the line in which each row ends; blank lines and space around cells do not count."""
+def read_table(path: Path, fewest_columns: int = 2) -> Table:
+    """The cells of a CSV file; blank lines and space around cells do not count.
+
+    In a file of one column a blank line before a row could be a missing value, and is refused.
+    """
     if not path.is_file():
         raise WidebnnError(f"there is no file {path}; give the path of a CSV file.")
     rows: list[list[str]] = []
     lines: list[int] = []
+    blank = 0
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, strict=True, skipinitialspace=True)
             for row in reader:
                 if not row:
+                    blank = reader.line_num if rows else 0
                     continue
+                if blank and len(rows[0]) == 1:
+                    raise WidebnnError(
+                        f'line {blank} of {path} is blank; remove it, or write "" into it for a missing value.'
+                    )
                 if any("\0" in cell for cell in row):
                     raise WidebnnError(f"line {reader.line_num} of {path} has a NUL byte; save it as plain text.")
                 rows.append([cell.strip() for cell in row])
@@ -80,13 +103,15 @@ def _read(path: Path) -> tuple[list[str], list[tuple[str, ...]], list[int]]:
         raise WidebnnError(f"{path} cannot be read as CSV ({error}); check its quotes and permissions.") from None
     if len(rows) < 2:
         raise WidebnnError(f"{path} must have a line of column names and at least one row; it has {len(rows)} lines.")
-    _check_header(path, rows[0])
-    return rows[0], list(zip(*rows[1:], strict=True)), lines[1:]
+    _check_header(path, rows[0], fewest_columns)
+    return Table(path, dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True)), tuple(lines[1:]))
 
 
-def _check_header(path: Path, header: list[str]) -> None:
-    if len(header) < 2:
+def _check_header(path: Path, header: list[str], fewest: int) -> None:
+    if len(header) < fewest:
         raise WidebnnError(f"{path} must have an input and a target column; it has one: separate cells by commas.")
+    if len(header) == 1 and any(separator in header[0] for separator in ";\t"):
+        raise WidebnnError(f"the cells of {path} must be separated by commas; save it again as CSV with commas.")
     if all(NUMBER.fullmatch(name) for name in header):
         raise WidebnnError(f"the first line of {path} must name the columns and has only numbers; add such a line.")
     if "" in header:
@@ -96,25 +121,35 @@ def _check_header(path: Path, header: list[str]) -> None:
         raise WidebnnError(f"{path} has {header.count(double[0])} columns {double[0]!r}; rename or remove all but one.")
 
 
-def _numbers(what: str, cells: Sequence[str], lines: Sequence[int]) -> np.ndarray | None:
-    """The cells as finite numbers, None if they are text."""
-    missing = [cell.lower() in MISSING for cell in cells]
+def is_missing(cell: str) -> bool:
+    """Whether a cell stands for a missing value."""
+    return cell.lower() in MISSING
+
+
+def as_numbers(
+    what: str,
+    cells: Sequence[str],
+    lines: Sequence[int],
+    mixed: str = "is no number while other rows have one: correct it, or make all of them text",
+) -> np.ndarray | None:
+    """The cells as finite numbers, None if they are text; ``mixed`` is the problem with text among numbers."""
+    missing = [is_missing(cell) for cell in cells]
     if any(missing):
-        _refuse(what, cells, lines, missing.index(True), "is a missing value: fill it in or remove the row")
+        refuse_cell(what, cells, lines, missing.index(True), "is a missing value: fill it in or remove the row")
     is_number = [NUMBER.fullmatch(cell) is not None for cell in cells]
     if not any(is_number):
         return None
     if not all(is_number):
-        at = is_number.index(False)
-        _refuse(what, cells, lines, at, "is no number while other rows have one: correct it, or make all of them text")
+        refuse_cell(what, cells, lines, is_number.index(False), mixed)
     values = np.array([float(cell) for cell in cells])
     if not np.isfinite(values).all():
         at = np.isfinite(values).tolist().index(False)
-        _refuse(what, cells, lines, at, "is too large for double precision: rescale the column")
+        refuse_cell(what, cells, lines, at, "is too large for double precision: rescale the column")
     return values
 
 
-def _refuse(what: str, cells: Sequence[str], lines: Sequence[int], at: int, problem: str) -> NoReturn:
+def refuse_cell(what: str, cells: Sequence[str], lines: Sequence[int], at: int, problem: str) -> NoReturn:
+    """Say what is wrong with one cell, and where it is."""
     raise WidebnnError(f"{what} has {cells[at][:40]!r} in line {lines[at]}, which {problem}.")
 
 

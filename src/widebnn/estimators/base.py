@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -14,18 +17,26 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widebnn.diagnostics.convergence import ess, rhat
 from widebnn.diagnostics.summary import project_predictions
-from widebnn.errors import check_integer, check_real
+from widebnn.errors import WidebnnError, check_integer, check_real
 from widebnn.estimators.ensemble import Ensemble, bytes_per_draw, collect_networks, evaluate, to_ensemble
 from widebnn.networks.evidence import choose_hyperparameters
-from widebnn.posteriors import posterior
+from widebnn.posteriors import LogNormal, NetworkTarget
+from widebnn.posteriors.preconditioned import preconditioned, rescale, row_precision
 from widebnn.sampling import Result, sample
+from widebnn.sampling.driver import PRECISION_TOLERANCE, precision_error
 
 DEPTHS = (1, 2)
 ACTIVATIONS = ("gelu", "relu", "erf")
+MANY_INPUTS = 32
+"""With more inputs than this they all have the same scale unless asked otherwise."""
 STORE_BYTES = 2**30
 """How much the stored networks may take; beyond it fewer draws are kept."""
 RHAT_LIMIT = 1.05
-SCALES = ("weight_std", "bias_std", "readout_weight_std", "readout_bias_std", "noise")
+PILOT_GRADIENTS = 6
+"""Length of a trajectory on the way from the prior to the bulk of the posterior."""
+NOISE_PRIOR = LogNormal(0.1, log_sd=1.5)
+"""Of noise that is sampled, in units of the standardised targets; the prior that the evidence has too."""
+SCALES = ("weight_std", "bias_std", "readout_weight_std", "readout_bias_std")
 
 
 class WideBNN(BaseEstimator):
@@ -37,17 +48,18 @@ class WideBNN(BaseEstimator):
         *,
         depth: int | None = None,
         activation: str | None = None,
-        noise: float | None = None,
+        noise: float | str | None = None,
         weight_std: float | None = None,
         bias_std: float | None = None,
         readout_weight_std: float | None = None,
         readout_bias_std: float | None = None,
+        input_scales: bool | None = None,
         sampler: str = "auto",
         step_size: float | None = None,
         chains: int = 2,
-        burn_in: int = 200,
+        burn_in: int = 100,
         target_ess: int = 400,
-        max_steps: int = 5000,
+        max_steps: int = 1000,
         random_state: Any = None,
         progress: bool | None = False,
     ):
@@ -59,6 +71,7 @@ class WideBNN(BaseEstimator):
         self.bias_std = bias_std
         self.readout_weight_std = readout_weight_std
         self.readout_bias_std = readout_bias_std
+        self.input_scales = input_scales
         self.sampler = sampler
         self.step_size = step_size
         self.chains = chains
@@ -68,44 +81,63 @@ class WideBNN(BaseEstimator):
         self.random_state = random_state
         self.progress = progress
 
-    def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Everything after the checks of x (n x m) and y (n x outputs, floats)."""
+    def _fit(self, x: np.ndarray, y: np.ndarray, build: Callable[..., NetworkTarget]) -> None:
+        """Everything after the checks of x (n x m) and the standardisation of y (n x outputs).
+
+        ``build(x, dtype)`` is the target for ``network_``.
+        """
         width = check_integer("width", self.width, 1)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.x_mean_, self.x_scale_ = _location_and_scale(x)
-        self.y_mean_, self.y_scale_ = _location_and_scale(y)
-        x, y = self._standardise(x), (y - self.y_mean_) / self.y_scale_
-        fixed = {name: getattr(self, name) for name in SCALES if getattr(self, name) is not None}
-        for name, value in fixed.items():
-            fixed[name] = check_real(name, value, at_least=0 if "bias" in name else None, above=0)
-        if "noise" in fixed:
-            fixed["noise"] = fixed["noise"] / float(np.mean(self.y_scale_))
+        self.x_mean_, self.x_scale_ = location_and_scale(x)
+        x = self._standardise(x)
+        own = x.shape[1] <= MANY_INPUTS if self.input_scales is None else bool(self.input_scales)
         self.hyperparameters_ = choose_hyperparameters(
             x,
             y,
             depths=DEPTHS if self.depth is None else (check_integer("depth", self.depth, 1),),
             activations=ACTIVATIONS if self.activation is None else (self.activation,),
-            fixed=fixed,
+            fixed=self._fixed_scales(),
+            input_scales=own and x.shape[1] > 1,
             seed=seed,
         )
+        if self.hyperparameters_.input_scales is not None:
+            self.x_scale_ = self.x_scale_ / np.array(self.hyperparameters_.input_scales)
+            x = x * np.array(self.hyperparameters_.input_scales)
         self.network_ = self.hyperparameters_.network(x.shape[1], width)
-        self.noise_ = self.hyperparameters_.noise * self.y_scale_
-        # In double: tables often have little noise and nearly equal rows, where float32 features are not enough.
-        target = posterior(self.network_, x, y, noise=self.hyperparameters_.noise, dtype="float64")
+        # Tables often have little noise and nearly equal rows, where float32 features are not enough.
+        target = build(x, "float32")
+        u, w = (target.sample_reference(key) for key in jax.random.split(jax.random.key(seed)))
+        if not precision_error(target, u, w) < PRECISION_TOLERANCE / 10:
+            target = build(x, "float64")
         result = self._sample(target, seed)
         self.ensemble_: Ensemble = to_ensemble(result.draws, len(self.network_.widths))
         self.posterior_ = _datatree(result)
 
-    def _sample(self, target: Any, seed: int) -> Result:
+    def _fixed_scales(self) -> dict[str, float]:
+        """The scales that are given instead of chosen."""
+        given: dict[str, Any] = {name: getattr(self, name) for name in SCALES if getattr(self, name) is not None}
+        for name, value in given.items():
+            given[name] = check_real(name, value, at_least=0 if "bias" in name else None, above=0)
+        if isinstance(self.noise, str):
+            if self.noise != "sample":
+                raise WidebnnError(f"noise must be a number, None (chosen) or 'sample'; got {self.noise!r}.")
+        elif self.noise is not None:
+            given["noise"] = check_real("noise", self.noise, above=0) / float(np.mean(self.y_scale_))
+        return given
+
+    def _sample(self, target: NetworkTarget, seed: int) -> Result:
         """One run, and where that has too few effective draws longer ones, each going on from the one before."""
         chains = check_integer("chains", self.chains, 1)
         burn_in = check_integer("burn_in", self.burn_in, 1)
         wanted = check_integer("target_ess", self.target_ess, 1)
         most = check_integer("max_steps", self.max_steps, 4)
         options = {} if self.step_size is None else {"step_size": self.step_size}
-        size = bytes_per_draw(self.network_, target.y.shape[1])
-        room = max(4, STORE_BYTES // (size * chains))
-        draws = min(max(4, math.ceil(2 * wanted / chains)), most, room)
+        start = None
+        if self.sampler == "auto":
+            target, start = _scaled_by_curvature(target, chains, burn_in, seed, self.progress)
+            burn_in = max(burn_in // 2, 1)
+        room = max(4, STORE_BYTES // (bytes_per_draw(target) * chains))
+        draws = min(max(4, math.ceil(1.25 * wanted / chains)), most, room)
 
         def run(steps: int, burn_in: int, seed: int, initial: Any) -> Result:
             thin = max(1, steps // draws)
@@ -124,15 +156,21 @@ class WideBNN(BaseEstimator):
             )
 
         steps = draws
-        result = run(steps, burn_in, seed, None)
-        self.diagnostics_ = diagnose(result)
-        while self.diagnostics_["ess"] < wanted and steps < most:
+        result = run(steps, burn_in, seed + 1, start)
+        self.diagnostics_ = diagnose(result, target.y)
+        while self.diagnostics_["ess"] < wanted and steps < most and not result.interrupted:
             seed += 1
             steps = min(math.ceil(steps * max(2.0, 1.2 * wanted / max(self.diagnostics_["ess"], 1.0))), most)
-            result = run(steps, max(burn_in // 2, 1), seed, result.last)
-            self.diagnostics_ = diagnose(result)
+            result = run(steps, max(burn_in // 2, 1), seed + 1, result.last)
+            self.diagnostics_ = diagnose(result, target.y)
         self._warn_if_not_converged(wanted)
         return result
+
+    def save(self, folder: Any) -> None:
+        """Write the fitted estimator to a new folder of open files (:mod:`widebnn.estimators.saving`)."""
+        from widebnn.estimators.saving import save
+
+        save(self, folder)
 
     def _warn_if_not_converged(self, wanted: int) -> None:
         found = self.diagnostics_
@@ -152,24 +190,51 @@ class WideBNN(BaseEstimator):
     def _standardise(self, x: np.ndarray) -> np.ndarray:
         return (x - self.x_mean_) / self.x_scale_
 
-    def _evaluate(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
-        """(means, draws) of the standardised function at new inputs, float64."""
+    def _evaluate(self, x: Any, reduce: Callable[[slice, np.ndarray, np.ndarray], Any]) -> list[Any]:
+        """``reduce(rows, means, draws)`` of the function at new inputs, for some rows after the other."""
         check_is_fitted(self)
         x = validate_data(self, x, reset=False, dtype=np.float64)
-        means, draws = evaluate(self.network_, self.ensemble_, self._standardise(x))
-        return means.astype(np.float64), draws.astype(np.float64)
+        return [reduce(*part) for part in evaluate(self.network_, self.ensemble_, self._standardise(x))]
 
 
-def _location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _scaled_by_curvature(
+    target: NetworkTarget, chains: int, burn_in: int, seed: int, progress: bool | None
+) -> tuple[NetworkTarget, Any]:
+    """The target in coordinates scaled by its curvature, and where chains are after a burn-in of short trajectories."""
+    pilot = sample(
+        target,
+        "hilbert_hmc",
+        num_steps=PILOT_GRADIENTS,
+        steps=1,
+        burn_in=burn_in,
+        chains=chains,
+        seed=seed,
+        collect=lambda key, u: {},
+        progress=progress,
+    )
+    curvature = row_precision(target, jax.tree.map(lambda leaf: leaf[0], pilot.last))
+    start = [rescale(curvature, 0.5, jax.tree.map(lambda leaf: leaf[i], pilot.last)) for i in range(chains)]  # noqa: B023
+    return preconditioned(target, curvature), jax.tree.map(lambda *leaves: np.stack(leaves), *start)
+
+
+def location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation per column; a constant column has scale 1."""
     mean, scale = values.mean(axis=0), values.std(axis=0)
     return mean, np.where(scale > 1e-12 * np.maximum(np.abs(mean), 1e-300), scale, 1.0)
 
 
-def diagnose(result: Result) -> dict[str, Any]:
-    """Convergence of the log-likelihood and of the function at the training inputs; the smallest ESS, largest R-hat."""
-    functions = project_predictions(result.draws["f_train"], count=20)
-    values = np.concatenate([result.stats["lp"][..., None], functions], axis=2)
+def diagnose(result: Result, y: Any) -> dict[str, Any]:
+    """Convergence of the function at the training inputs, of its distance from the targets and of sampled scales.
+
+    The smallest ESS and the largest R-hat of them.
+    """
+    f = result.draws["f_train"]
+    distance = np.mean((f - np.asarray(y)) ** 2, axis=(2, 3))
+    scales = [result.draws[name] for name in ("noise", "logit_scale") if name in result.draws]
+    scales = [values for values in scales if np.ptp(values) > 0]
+    values = np.concatenate(
+        [project_predictions(f, count=20), np.stack([distance, *map(np.log, scales)], axis=2)], axis=2
+    )
     sizes, ratios = ess(values), rhat(values)
     finite = ratios[np.isfinite(ratios)]
     return {
@@ -185,7 +250,7 @@ def diagnose(result: Result) -> dict[str, Any]:
 
 def _datatree(result: Result) -> Any:
     """The run without the networks, which are in the ensemble."""
-    import dataclasses
-
-    small = {"f_train": result.draws["f_train"]}
+    small: dict[str, np.ndarray] = {
+        name: result.draws[name] for name in ("f_train", "noise", "logit_scale") if name in result.draws
+    }
     return dataclasses.replace(result, draws=small).to_datatree()

@@ -2,12 +2,14 @@
 
 Per stored draw of the chain: the hidden weights (drawn exactly from their conditional), the mean of the readout given
 them, and a few exact draws of it. Averaging means of the readout instead of draws (Rao-Blackwell) leaves the chain's
-own Monte Carlo error only; the draws say how uncertain the function is.
+own Monte Carlo error only; the draws say how uncertain the function is. With the softmax likelihood the readout is part
+of the chain: there is one draw of it, which is also the mean.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +25,7 @@ from widebnn.sampling.collect import Collect
 ROWS = 256
 """Rows of new inputs evaluated at a time, so that memory is bounded and one program serves all."""
 READOUTS = 8
-"""Draws of the readout per draw of the hidden weights."""
+"""Draws of the readout per draw of the hidden weights, all outputs together."""
 
 
 class Ensemble(NamedTuple):
@@ -34,25 +36,43 @@ class Ensemble(NamedTuple):
     mean: np.ndarray
     """draws x features x outputs: the mean of the readout given the hidden layers."""
     readout: np.ndarray
-    """draws x features x outputs x READOUTS: exact draws of it."""
+    """draws x features x outputs x copies: exact draws of it."""
+    noise: np.ndarray
+    """draws: the standard deviation of an observation; softmax: 0."""
 
 
-def collect_networks(target: NetworkTarget, count: int = READOUTS) -> Collect:
+def copies_of_readout(target: NetworkTarget) -> int:
+    """How many draws of the readout are kept per draw of the hidden weights."""
+    return 1 if target.likelihood == "softmax" else max(1, READOUTS // target.y.shape[1])
+
+
+def collect_networks(target: NetworkTarget) -> Collect:
     """Keep networks, named as in :func:`to_ensemble`, and the function at the training inputs for diagnostics."""
-    outputs = target.y.shape[1]
+    copies, outputs = copies_of_readout(target), target.y.shape[1]
+
+    def readouts(key, u, psi):
+        """(mean, draws) of the readout given the features."""
+        noise = target.noise_at(u)
+        # One factorisation serves all draws: copies of the outputs are more outputs.
+        given = condition(psi, jnp.tile(target.y, (1, copies)), noise)
+        draws = given.draw(key).reshape(psi.shape[1], copies, outputs)
+        return given.gain(target.y.astype(jnp.float64)), jnp.moveaxis(draws, 1, 2)
 
     def collect(key: jax.Array, u: Any) -> dict[str, jax.Array]:
         hidden_key, readout_key = jax.random.split(key)
         with double_precision():
-            hidden = target.to_weights(hidden_key, u).hidden
-            psi = target.network.features(hidden, target.x)
-            # One factorisation serves all draws: copies of the outputs are more outputs.
-            copies = condition(psi, jnp.tile(target.y, (1, count)), target.noise)
-            readout = copies.draw(readout_key).reshape(psi.shape[1], count, outputs)
-            mean = copies.gain(target.y.astype(jnp.float64))
-            kept = {f"w{i}": layer.w for i, layer in enumerate(hidden)}
-            kept |= {f"b{i}": layer.b for i, layer in enumerate(hidden)}
-            kept |= {"mean": mean, "readout": jnp.moveaxis(readout, 1, 2), "f_train": psi.astype(jnp.float64) @ mean}
+            weights = target.to_weights(hidden_key, u)
+            psi = target.network.features(weights.hidden, target.x)
+            if target.likelihood == "softmax":
+                mean, draws = weights.readout, weights.readout[..., None]
+            else:
+                mean, draws = readouts(readout_key, u, psi)
+            kept = {f"w{i}": layer.w for i, layer in enumerate(weights.hidden)}
+            kept |= {f"b{i}": layer.b for i, layer in enumerate(weights.hidden)}
+            kept |= {"mean": mean, "readout": draws, "noise": jnp.asarray(target.noise_at(u))}
+            kept |= {"f_train": psi.astype(jnp.float64) @ mean.astype(jnp.float64)}
+            if target.unknown_at is not None and target.likelihood == "softmax":
+                kept["logit_scale"] = target.unknown_at(u)
             return {name: array.astype(jnp.float32) for name, array in kept.items()}
 
     return collect
@@ -62,32 +82,33 @@ def to_ensemble(draws: dict[str, np.ndarray], layers: int) -> Ensemble:
     """From the draws of a run (chains x draws x ...), chains one after the other."""
     flat = {name: np.asarray(array).reshape(-1, *array.shape[2:]) for name, array in draws.items()}
     hidden = tuple(Layer(jnp.asarray(flat[f"w{i}"]), jnp.asarray(flat[f"b{i}"])) for i in range(layers))
-    return Ensemble(hidden, flat["mean"], flat["readout"])
+    return Ensemble(hidden, flat["mean"], flat["readout"], flat["noise"])
 
 
-def bytes_per_draw(network: DenseNetwork, outputs: int, count: int = READOUTS, item: int = 4) -> int:
+def bytes_per_draw(target: NetworkTarget) -> int:
     """What one draw of an ensemble takes."""
-    sizes = (network.input_dim, *network.widths)
-    weights = sum((before + 1) * width for before, width in zip(sizes, network.widths, strict=False))
-    return item * (weights + network.feature_dim * outputs * (1 + count))
+    shapes = jax.eval_shape(collect_networks(target), jax.random.key(0), target.sample_reference(jax.random.key(0)))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
-def evaluate(network: DenseNetwork, ensemble: Ensemble, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(means, draws) of the function at inputs x: draws x rows x outputs, and draws x rows x outputs x READOUTS."""
-    count, outputs = ensemble.mean.shape[0], ensemble.mean.shape[2]
+def evaluate(
+    network: DenseNetwork, ensemble: Ensemble, x: np.ndarray
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """The function at inputs x, some rows at a time, in float64.
+
+    (which rows, means: draws x rows x outputs, draws: draws x rows x outputs x copies).
+    """
+    count, _, outputs = ensemble.mean.shape
     copies = ensemble.readout.shape[3]
-    means = np.empty((count, len(x), outputs), np.float32)
-    draws = np.empty((count, len(x), outputs, copies), np.float32)
     together = np.concatenate([ensemble.mean[..., None], ensemble.readout], axis=3)
     together = together.reshape(*together.shape[:2], -1)
     for first in range(0, len(x), ROWS):
         part = x[first : first + ROWS]
         padded = np.zeros((ROWS, x.shape[1]), np.float32)
         padded[: len(part)] = part
-        values = np.asarray(_evaluate(network, ensemble.hidden, together, padded))[:, : len(part)]
+        values = np.asarray(_evaluate(network, ensemble.hidden, together, padded), np.float64)[:, : len(part)]
         values = values.reshape(count, len(part), outputs, 1 + copies)
-        means[:, first : first + ROWS], draws[:, first : first + ROWS] = values[..., 0], values[..., 1:]
-    return means, draws
+        yield slice(first, first + len(part)), values[..., 0], values[..., 1:]
 
 
 @jax.jit(static_argnums=0)
@@ -99,15 +120,16 @@ def _evaluate(network: DenseNetwork, hidden: Any, readout: jax.Array, x: jax.Arr
     return jax.lax.map(one, (hidden, readout))
 
 
-def mixture_quantiles(centres: np.ndarray, std: float | np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Quantiles of an equal mixture of normals: ``centres`` has the components along its first axis.
+def mixture_quantiles(centres: np.ndarray, std: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Quantiles of an equal mixture of normals: ``centres`` has the components along its first axis, as has ``std``.
 
     By bisection to float64 rounding; the result has the levels along its first axis.
     """
     from scipy.special import ndtr
 
     levels = np.asarray(levels, np.float64).reshape(-1, *([1] * (centres.ndim - 1)))
-    reach = 10.0 * np.asarray(std)
+    std = np.asarray(std, np.float64).reshape(-1, *([1] * (centres.ndim - 1)))
+    reach = 10.0 * std.max()
     low = np.broadcast_to(centres.min(axis=0) - reach, (len(levels), *centres.shape[1:])).copy()
     high = np.broadcast_to(centres.max(axis=0) + reach, low.shape).copy()
     for _ in range(math.ceil(math.log2(1e12))):
@@ -116,3 +138,22 @@ def mixture_quantiles(centres: np.ndarray, std: float | np.ndarray, levels: np.n
         right = below < levels
         low, high = np.where(right, middle, low), np.where(right, high, middle)
     return 0.5 * (low + high)
+
+
+def argmax_probabilities(centres: np.ndarray, std: np.ndarray, nodes: int = 20) -> np.ndarray:
+    """The probability that each of C normals is the largest, averaged over an equal mixture.
+
+    ``centres`` is components x rows x C, ``std`` has one number per component; the result is rows x C. Given a
+    component the probability is E[prod_j Phi(t + (f_c - f_j) / s)], t ~ N(0, 1), by Gauss-Hermite quadrature.
+    """
+    from scipy.special import ndtr
+
+    t, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    total = np.zeros(centres.shape[1:])
+    for f, s in zip(centres, std, strict=True):
+        scaled = f / s
+        for c in range(f.shape[1]):
+            others = np.delete(scaled[:, [c]] - scaled, c, axis=1)
+            below = ndtr(t[:, None, None] + others).prod(axis=2)
+            total[:, c] += weights @ below
+    return total / total.sum(axis=1, keepdims=True)

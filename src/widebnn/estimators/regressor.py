@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from widebnn.errors import check_numbers
-from widebnn.estimators.base import WideBNN
+from widebnn.errors import check_integer, check_numbers
+from widebnn.estimators.base import NOISE_PRIOR, WideBNN, location_and_scale
 from widebnn.estimators.ensemble import mixture_quantiles
+from widebnn.posteriors import posterior
 
 COMPONENTS = 1000
 """Most components of the predictive mixture that quantiles look at."""
@@ -21,7 +23,9 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
     """A wide Bayesian neural network for regression, sampled exactly.
 
     Inputs and targets are standardised. Noise, scales, activation and depth that are not given are chosen by the
-    evidence of the infinite-width limit. Chains run until the function has ``target_ess`` effective draws, or warn.
+    evidence of the infinite-width limit, and so is a scale for every input (``input_scales``; by default with at most
+    32 of them). ``noise`` is in units of y; ``noise="sample"`` makes it an unknown of the chain. Chains run until the
+    function has ``target_ess`` effective draws, or warn.
 
     Attributes after ``fit``: ``posterior_`` (an ArviZ DataTree of the run), ``diagnostics_`` (ESS, R-hat, acceptance),
     ``hyperparameters_``, ``noise_`` (standard deviation of an observation, in units of y), ``ensemble_``, ``network_``.
@@ -32,38 +36,97 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, np.float64)
         self.single_output_ = y.ndim == 1
-        self._fit(X, y.reshape(len(y), -1))
+        y = y.reshape(len(y), -1)
+        self.y_mean_, self.y_scale_ = location_and_scale(y)
+        y = (y - self.y_mean_) / self.y_scale_
+
+        def build(x, dtype):
+            noise = NOISE_PRIOR if self.noise == "sample" else self.hyperparameters_.noise
+            return posterior(self.network_, x, y, noise=noise, dtype=dtype)
+
+        self._fit(X, y, build)
+        self.noise_ = float(np.mean(self.ensemble_.noise)) * self.y_scale_
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The posterior mean; with ``return_std`` also the standard deviation of a new observation."""
-        means, draws = self._evaluate(X)
-        mean = means.mean(axis=0)
+        parts = self._evaluate(X, lambda _, means, draws: (means.mean(axis=0), np.mean(draws**2, axis=(0, 3))))
+        mean = np.concatenate([part[0] for part in parts])
         if not return_std:
-            return self._shape(mean * self.y_scale_ + self.y_mean_)
-        variance = np.mean((draws - mean[None, ..., None]) ** 2, axis=(0, 3)) + self.hyperparameters_.noise**2
-        return self._shape(mean * self.y_scale_ + self.y_mean_), self._shape(np.sqrt(variance) * self.y_scale_)
+            return self._shape(mean)
+        second = np.concatenate([part[1] for part in parts])
+        variance = np.maximum(second - mean**2, 0.0) + np.mean(self._noise() ** 2)
+        return self._shape(mean), self._shape(np.sqrt(variance) * self.y_scale_, raw=True)
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> np.ndarray:
         """Quantiles of a new observation, the levels along the first axis."""
         levels = check_numbers("quantiles", quantiles).reshape(-1)
         if np.any((levels <= 0) | (levels >= 1)):
             raise ValueError(f"quantiles must lie between 0 and 1, got {levels.tolist()}.")
-        _, draws = self._evaluate(X)
-        centres = np.moveaxis(draws, 3, 1).reshape(-1, *draws.shape[1:3])
-        centres = centres[:: max(1, len(centres) // COMPONENTS)]
-        found = mixture_quantiles(centres, self.hyperparameters_.noise, levels)
-        return np.stack([self._shape(q * self.y_scale_ + self.y_mean_) for q in found])
+        parts = self._evaluate(X, lambda *part: mixture_quantiles(*self._components(part[2]), levels))
+        return np.stack([self._shape(q) for q in np.concatenate(parts, axis=1)])
+
+    def log_density(self, X: Any, y: Any) -> np.ndarray:
+        """The log of the predictive density of observations y at X, per row, all outputs together."""
+        y = self._standard_targets(X, y)
+
+        def reduce(rows, _means, draws):
+            centres, std = self._components(draws, every=True)
+            z = (y[rows] - centres) / std[:, None, None]
+            logs = np.sum(-0.5 * z**2 - np.log(std)[:, None, None] - 0.5 * np.log(2 * np.pi), axis=2)
+            return np.logaddexp.reduce(logs, axis=0) - np.log(len(logs))
+
+        return np.concatenate(self._evaluate(X, reduce)) - np.sum(np.log(self.y_scale_))
+
+    def cdf(self, X: Any, y: Any) -> np.ndarray:
+        """The predictive probability of an observation below y at X, shaped like y: uniform if all is calibrated."""
+        y = self._standard_targets(X, y)
+
+        def reduce(rows, _means, draws):
+            centres, std = self._components(draws, every=True)
+            return ndtr((y[rows] - centres) / std[:, None, None]).mean(axis=0)
+
+        return self._shape(np.concatenate(self._evaluate(X, reduce)), raw=True)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = True) -> np.ndarray:
-        """Draws of new observations (``noise=False``: of the function), samples along the last axis."""
-        _, draws = self._evaluate(X)
-        random = check_random_state(random_state)
-        every = np.moveaxis(draws, 3, 1).reshape(-1, *draws.shape[1:3])
-        chosen = every[random.randint(len(every), size=n_samples)]
-        if noise:
-            chosen = chosen + self.hyperparameters_.noise * random.standard_normal(chosen.shape)
-        return np.stack([self._shape(one * self.y_scale_ + self.y_mean_) for one in chosen], axis=-1)
+        """Draws of new observations (``noise=False``: of the function), samples along the last axis.
 
-    def _shape(self, values: np.ndarray) -> np.ndarray:
+        A sample is one network at all inputs: the function is smooth, the noise is independent.
+        """
+        check_is_fitted(self)
+        count = check_integer("n_samples", n_samples, 1)
+        random = check_random_state(random_state)
+        members = random.randint(self._noise().size * self._copies(), size=count)
+
+        def reduce(_rows, _means, draws):
+            centres, std = self._components(draws, every=True)
+            return centres[members], std[members]
+
+        parts = self._evaluate(X, reduce)
+        samples = np.concatenate([part[0] for part in parts], axis=1)
+        if noise:
+            samples = samples + parts[0][1][:, None, None] * random.standard_normal(samples.shape)
+        return np.stack([self._shape(one) for one in samples], axis=-1)
+
+    def _standard_targets(self, X: Any, y: Any) -> np.ndarray:
+        check_is_fitted(self)
+        y = check_numbers("y", y)
+        check_consistent_length(X, y)
+        return (y.reshape(len(y), -1) - self.y_mean_) / self.y_scale_
+
+    def _noise(self) -> np.ndarray:
+        return np.asarray(self.ensemble_.noise, np.float64)
+
+    def _copies(self) -> int:
+        return self.ensemble_.readout.shape[3]
+
+    def _components(self, draws: np.ndarray, every: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """The predictive mixture: centres, components x rows x outputs, and standard deviations."""
+        centres = np.moveaxis(draws, 3, 1).reshape(-1, *draws.shape[1:3])
+        std = np.repeat(self._noise(), self._copies())
+        step = 1 if every else max(1, len(centres) // COMPONENTS)
+        return centres[::step], std[::step]
+
+    def _shape(self, values: np.ndarray, raw: bool = False) -> np.ndarray:
+        values = values if raw else values * self.y_scale_ + self.y_mean_
         return values[:, 0] if self.single_output_ else values

@@ -54,7 +54,7 @@ _STARTS = np.array([[0.0, 1.0, 1.0, 0.0, 0.0], [1.0, 2.5, 2.0, 0.0, 0.0], [0.0, 
 # Prior of the scale of an input, of standard deviation 1: an input that does not matter gets a small one.
 _INPUT_SCALE = _Scale(1.0, 1.0, 0.01, 100.0)
 # Depths and activations are compared, and scales first looked for, with at most this many rows.
-_COMPARED_ROWS = 300
+_COMPARED_ROWS = 200
 # No entry of a standardised column of n numbers is larger than sqrt(n).
 _LARGEST_ENTRY = 1e4
 
@@ -119,8 +119,9 @@ def choose_hyperparameters(
     With ``input_scales`` each column of x also gets a scale of its own (automatic relevance determination), a priori
     log-normal with median 1 and standard deviation a factor of e: multiply x with them before the network.
 
-    Candidates are compared with at most 300 rows, and the scales of the best then fitted to at most ``max_rows``; which
-    rows is drawn with ``seed``. Time grows like the cube of ``max_rows``. The same seed gives the same result.
+    Candidates are compared with at most 200 rows and without ``input_scales``; the scales of the best are then fitted
+    to at most ``max_rows`` rows. Which rows is drawn with ``seed``, and the same seed gives the same result. Time grows
+    like the cube of ``max_rows``.
     """
     x, y = _checked_data(x, y)
     pinned = _checked_fixed({} if fixed is None else fixed)
@@ -137,12 +138,13 @@ def choose_hyperparameters(
         few = slice(_COMPARED_ROWS)
         tried = []
         for depth, activation in itertools.product(depths, activations):
-            objective = _Objective(x[few], y[few], depth, activation, pinned, input_scales)
+            objective = _Objective(x[few], y[few], depth, activation, pinned)
             z = objective.search()
             tried.append((depth, activation, objective.evidence_at(z), z))
         depth, activation, log_evidence, z = max(tried, key=lambda candidate: candidate[2])
         objective = _Objective(x, y, depth, activation, pinned, input_scales)
-        if len(x) > _COMPARED_ROWS:
+        if input_scales or len(x) > _COMPARED_ROWS:
+            z = np.concatenate([z, np.zeros(x.shape[1])]) if input_scales else z
             z = objective.minimise(z) if objective.is_finite(z) else objective.search()
             log_evidence = objective.evidence_at(z)
         scales = np.exp(objective.log_scales(z)).tolist()

@@ -17,6 +17,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
+from widebnn.errors import WidebnnError
+
+HOW_TO_SELECT = "Keep the parameters only, for Equinox with eqx.partition(module, eqx.is_inexact_array)."
+
 
 class Weights(NamedTuple):
     """All weights of a network: the hidden parameters (a pytree) and the readout, features x outputs."""
@@ -44,12 +48,16 @@ class FeatureMap(NamedTuple):
 
 
 def feature_map(shapes: Any, features: Callable[[Any, jax.Array], jax.Array]) -> FeatureMap:
-    """A network from a pytree of parameter shapes and any JAX function ``features(hidden, x)``.
+    """A network from the shapes of its parameters and any JAX function ``features(hidden, x)``.
+
+    ``shapes`` is a pytree of shapes, or of arrays: the parameters of a Flax or Equinox module as they are
+    (``jax.eval_shape(module.init, key, x)``, ``eqx.partition(module, eqx.is_inexact_array)[0]``). Only their shapes
+    count. Every parameter is N(0, 1) a priori, so ``features`` scales them, weights by 1 / sqrt(fan-in) as a rule; it
+    returns one row per input, scaled by 1 / sqrt(width), and a constant column if the readout is to have a bias.
 
     >>> net = feature_map({"w": (2, 8)}, lambda p, x: jnp.cos(x @ p["w"]) / 8**0.5)
     """
-    is_shape = lambda node: isinstance(node, tuple) and all(isinstance(i, int) for i in node)  # noqa: E731
-    leaves, structure = jax.tree.flatten(shapes, is_leaf=is_shape)
+    leaves, structure = _parameter_shapes(shapes)
 
     def sample_hidden(key, dtype):
         keys = jax.random.split(key, len(leaves))
@@ -57,6 +65,27 @@ def feature_map(shapes: Any, features: Callable[[Any, jax.Array], jax.Array]) ->
         return jax.tree.unflatten(structure, draws)
 
     return FeatureMap(sample_hidden, features)
+
+
+def _parameter_shapes(shapes: Any) -> tuple[list[tuple[int, ...]], Any]:
+    """Shapes and structure of a pytree whose leaves are all shapes, or all arrays (or stand for arrays)."""
+    if not any(hasattr(leaf, "shape") for leaf in jax.tree.leaves(shapes)):
+        is_shape = lambda node: isinstance(node, tuple) and all(isinstance(i, int) for i in node)  # noqa: E731
+        leaves, structure = jax.tree.flatten(shapes, is_leaf=is_shape)
+        for leaf in leaves:
+            if not is_shape(leaf):
+                raise WidebnnError(
+                    f"shapes must hold tuples of whole numbers, or arrays; got {leaf!r}. {HOW_TO_SELECT}"
+                )
+        return leaves, structure
+    leaves, structure = jax.tree.flatten(shapes)
+    for leaf in leaves:
+        if not hasattr(leaf, "shape") or not jnp.issubdtype(leaf.dtype, jnp.floating):
+            kind = f"an array of {leaf.dtype}" if hasattr(leaf, "shape") else repr(leaf)
+            raise WidebnnError(
+                f"shapes holds arrays, so all of it must be arrays of floats; got {kind}. {HOW_TO_SELECT}"
+            )
+    return [tuple(leaf.shape) for leaf in leaves], structure
 
 
 def apply(network: Network, weights: Weights, x: jax.Array) -> jax.Array:

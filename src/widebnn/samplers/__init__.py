@@ -21,7 +21,7 @@ from widebnn.samplers.langevin import mala, underdamped
 from widebnn.samplers.pcn import pcn
 from widebnn.samplers.pcnl import pcnl
 from widebnn.samplers.rwmh import rwmh
-from widebnn.samplers.tuning import Tuner, dual_averaging, squared_jump, tuned
+from widebnn.samplers.tuning import Tuner, acceptance_rate, squared_jump, tuned
 
 __all__ = [
     "SAMPLERS",
@@ -55,11 +55,11 @@ ALIASES = {"lmc": "mala", "auto": "hilbert_hmc"}
 TUNERS: dict[str, Callable[[], Tuner]] = {
     "rwmh": lambda: squared_jump(lambda b: b**2),
     "pcn": lambda: squared_jump(lambda b: 2 * (1 - jnp.sqrt(1 - b**2))),
-    "pcnl": lambda: dual_averaging(0.6, first=0.1, most=1.0),
-    "mala": lambda: dual_averaging(0.574, first=0.01, most=2.0),
-    "underdamped": lambda: dual_averaging(0.9, first=0.01, most=2.0),
-    "hmc": lambda: dual_averaging(0.8, first=0.01, most=2.0),
-    "hilbert_hmc": lambda: dual_averaging(0.8, first=0.1, most=math.pi / 2),
+    "pcnl": lambda: acceptance_rate(0.6, first=0.1, most=1.0),
+    "mala": lambda: acceptance_rate(0.574, first=0.01, most=2.0),
+    "underdamped": lambda: acceptance_rate(0.9, first=0.01, most=2.0),
+    "hmc": lambda: acceptance_rate(0.8, first=0.01, most=2.0),
+    "hilbert_hmc": lambda: acceptance_rate(0.8, first=0.1, most=math.pi / 2),
 }
 """How each step size is found; the number is the acceptance rate aimed at."""
 

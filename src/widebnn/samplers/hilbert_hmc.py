@@ -18,6 +18,8 @@ from widebnn.samplers.algorithm import (
 )
 from widebnn.samplers.tree import combine, inner
 
+MOST_STEPS = 64
+"""Gradients of one proposal, unless asked for: a step size that is tiny, as while it is tuned, is not waited for."""
 TWO_STAGE = (3 - math.sqrt(3)) / 6
 """The first kick of the two-stage splitting (Blanes, Casas and Sanz-Serna 2014), as a part of two steps."""
 
@@ -33,12 +35,13 @@ def hilbert_hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int 
     ``num_steps`` is the number of rotations and of gradients. If it is even the kicks alternate in strength, which
     makes the energy error smaller than the leapfrog's: with b = (3 - sqrt 3) / 6 they are 2b, 2 - 4b, 4b, 2 - 4b,
     ..., 2b times e; if it is odd, 1/2, 1, ..., 1, 1/2. By default the rotations add up to a quarter turn, after
-    which a Gaussian has forgotten where it was.
+    which a Gaussian has forgotten where it was, or are ``MOST_STEPS`` if that is less.
     """
     e = step_size_in(step_size, at_most=math.pi, advice="It is an angle.")
     if num_steps is None:
         quarter_turn = math.pi / 2 / e
-        steps = jnp.where(quarter_turn < 1.5, 1, 2 * jnp.maximum(1, jnp.round(quarter_turn / 2))).astype(int)
+        even = 2 * jnp.clip(jnp.round(quarter_turn / 2), 1, MOST_STEPS // 2)
+        steps = jnp.where(quarter_turn < 1.5, 1, even).astype(int)
     else:
         steps = jnp.asarray(check_integer("num_steps", num_steps, 1))
     b = jnp.where(steps % 2 == 0, TWO_STAGE, 0.25)

@@ -62,28 +62,25 @@ def tuned(build: Callable[[jax.Array], SamplingAlgorithm], tuner: Tuner, burn_in
     return SamplingAlgorithm(init, step)
 
 
-def dual_averaging(target_acceptance: float, first: float, most: float) -> Tuner:
-    """Drive the mean acceptance rate to a target (Nesterov; Hoffman and Gelman 2014, section 3.2)."""
-    shrink, delay, decay = 0.05, 10.0, 0.75
-    centre = jnp.log(jnp.minimum(10 * first, most))
+def acceptance_rate(aim: float, first: float, most: float) -> Tuner:
+    """Drive the mean acceptance rate to ``aim`` by stochastic approximation (Robbins and Monro; Polyak's averages).
+
+    The log of the step size moves by 2 t^-0.6 (rate - aim), and its average, of recent iterates mostly, is kept. In
+    high dimension the rate falls from one to nothing within a factor of two in the step size: the gentle gain makes
+    short burn-ins end near the aim, where dual averaging swings far and ends too small.
+    """
 
     def init():
-        zero = jnp.zeros(())
-        return {"error": zero, "log": jnp.log(jnp.asarray(first)), "mean": zero, "t": zero}
+        log = jnp.log(jnp.asarray(first))
+        return {"log": log, "mean": log, "t": jnp.zeros(())}
 
     def update(state, step_size, info):
         t = state["t"] + 1
-        weight = 1 / (t + delay)
-        error = (1 - weight) * state["error"] + weight * (target_acceptance - info.acceptance_rate)
-        log = jnp.minimum(centre - jnp.sqrt(t) / shrink * error, jnp.log(most))
-        mean_weight = t**-decay
-        mean = mean_weight * log + (1 - mean_weight) * state["mean"]
-        return {"error": error, "log": log, "mean": mean, "t": t}
+        log = jnp.minimum(state["log"] + 2 * t**-0.6 * (info.acceptance_rate - aim), jnp.log(most))
+        weight = jnp.minimum(1.0, 4 / (t + 3))
+        return {"log": log, "mean": state["mean"] + weight * (log - state["mean"]), "t": t}
 
-    def final(state):
-        return jnp.where(state["t"] > 0, jnp.exp(state["mean"]), first)
-
-    return Tuner(init, lambda state, count: jnp.exp(state["log"]), update, final)
+    return Tuner(init, lambda state, count: jnp.exp(state["log"]), update, lambda state: jnp.exp(state["mean"]))
 
 
 def squared_jump(jump: Callable[[jax.Array], jax.Array], least: float = 1e-3, most: float = 1.0) -> Tuner:

@@ -7,6 +7,7 @@ size, the number of chains or the progress display. All chains run the same comp
 from __future__ import annotations
 
 import math
+import os
 import time
 import warnings
 from typing import Any, NamedTuple
@@ -103,6 +104,31 @@ def sample(
         return run.finish(progress)
 
 
+def precision_error(target: NetworkTarget, u: Any, w: Any) -> float:
+    """How much float32 features change the log acceptance ratio of one typical proposal from u, with noise w."""
+    if target.in_double is None or target.x.dtype != jnp.float32:
+        return 0.0
+    exact = target.in_double().log_likelihood
+
+    def error(u, w):
+        v = combine((math.sqrt(1 - 0.1**2), u), (0.1, w))
+        wide_u, wide_v = (jax.tree.map(lambda leaf: leaf.astype(jnp.float64), tree) for tree in (u, v))
+        ratio = exact(wide_v) - exact(wide_u)
+        # Far from the bulk, where a chain may start, ratios are huge and an error in them decides nothing.
+        return jnp.abs(target.log_likelihood(v) - target.log_likelihood(u) - ratio) / jnp.maximum(1.0, jnp.abs(ratio))
+
+    with double_precision():
+        return float(jax.jit(error)(u, w))
+
+
+def physical_memory() -> int | None:
+    """Bytes of memory of this machine, None where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 class _Run:
     """One call of sample(): the compiled programs, the states of all chains, the arrays being filled."""
 
@@ -120,17 +146,19 @@ class _Run:
         began = time.perf_counter()
         self.reference = jax.jit(self.target.sample_reference)
         positions = self._initial_positions(initial)
-        init = jax.jit(self.algorithm.init)
+        init = self._compile(self.algorithm.init, (positions[0],))
         self.states = [init(position) for position in positions]
         self._check_start()
         self._check_precision(positions[0])
         self._allocate(positions[0])
         zero = np.int64(0)
         if self.burn_in:
-            advance = jax.jit(self._advance, donate_argnums=0)
-            self.advance = advance.lower(self.states[0], self.step_keys[0], zero, zero).compile()
-        gather = jax.jit(self._gather, donate_argnums=(0, 1))
-        self.gather = gather.lower(self.states[0], self.buffers[0], self.step_keys[0], zero, zero).compile()
+            self.advance = self._compile(
+                self._advance, (self.states[0], self.step_keys[0], zero, zero), donate_argnums=0
+            )
+        self.gather = self._compile(
+            self._gather, (self.states[0], self.buffers[0], self.step_keys[0], zero, zero), donate_argnums=(0, 1)
+        )
         self.compile_seconds = time.perf_counter() - began
 
     def _initial_positions(self, initial: Any) -> list[Any]:
@@ -160,27 +188,28 @@ class _Run:
             )
 
     def _check_precision(self, u: Any) -> None:
-        """Warn where float32 features change accept decisions: one typical proposal, in float32 and float64."""
-        target = self.target
-        if not isinstance(target, NetworkTarget) or target.in_double is None or target.x.dtype != jnp.float32:
-            return
-        exact = target.in_double().log_likelihood
+        """Warn where float32 features change accept decisions."""
+        if isinstance(self.target, NetworkTarget):
+            error = precision_error(self.target, u, self.reference(self.init_keys[0]))
+            if not error < PRECISION_TOLERANCE:
+                warnings.warn(
+                    f"float32 features change the log acceptance ratio by about {error:.2g} here (nearly equal inputs, "
+                    "or noise that is tiny beside the outputs): pass dtype='float64' to posterior(), or use more noise "
+                    "if any",
+                    stacklevel=4,
+                )
 
-        def errors(u, w):
-            v = combine((math.sqrt(1 - 0.1**2), u), (0.1, w))
-            wide_u, wide_v = (jax.tree.map(lambda leaf: leaf.astype(jnp.float64), tree) for tree in (u, v))
-            ratio = exact(wide_v) - exact(wide_u)
-            # Far from the bulk, where a chain may start, ratios are huge and an error in them decides nothing.
-            error = target.log_likelihood(v) - target.log_likelihood(u) - ratio
-            return jnp.abs(error) / jnp.maximum(1.0, jnp.abs(ratio))
-
-        error = float(jax.jit(errors)(u, self.reference(self.init_keys[0])))
-        if not error < PRECISION_TOLERANCE:
-            warnings.warn(
-                f"float32 features change the log acceptance ratio by about {error:.2g} here (nearly equal inputs, or "
-                "noise that is tiny beside the outputs): pass dtype='float64' to posterior(), or use more noise if any",
-                stacklevel=4,
+    def _compile(self, function, arguments, **options):
+        """Compile, and refuse what would not fit into memory."""
+        compiled = jax.jit(function, **options).lower(*arguments).compile()
+        needed = self.chains * compiled.memory_analysis().temp_size_in_bytes
+        available = physical_memory()
+        if available is not None and needed > available:
+            raise WidebnnError(
+                f"a step of {self.chains} chains takes {needed / 1e9:.1f} GB, more than the {available / 1e9:.1f} GB "
+                "of this machine: use fewer training rows, a smaller width, fewer chains or dtype='float32'."
             )
+        return compiled
 
     def _allocate(self, position: Any) -> None:
         kept = jax.eval_shape(self.collect, self.step_keys[0], position)

@@ -1,0 +1,388 @@
+"""The commands for people with a table: fit, predict, evaluate."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Table as Grid
+
+from widebnn.errors import WidebnnError, check_real
+
+if TYPE_CHECKING:  # importing these takes time that --help should not
+    import numpy as np
+
+    from widebnn.data.encoding import TableEncoding
+    from widebnn.data.table import Table
+
+BATCH = 2048
+"""Rows predicted at a time: a prediction at one row is some thousand numbers."""
+ModelFolder = Annotated[Path, typer.Argument(help="Folder that widebnn fit wrote.")]
+
+
+class FitActivation(StrEnum):
+    """Activations whose evidence is known in closed form, for --help."""
+
+    gelu = "gelu"
+    relu = "relu"
+    erf = "erf"
+    sin = "sin"
+
+
+class Likelihood(StrEnum):
+    """Likelihoods of classes, for --help."""
+
+    softmax = "softmax"
+    regression = "regression"
+
+
+def fit(
+    table: Annotated[Path, typer.Argument(help="CSV file, the first line with the names of the columns.")],
+    target: Annotated[str, typer.Option(help="Column to predict.")],
+    out: Annotated[Path, typer.Option(help="New folder for the model.")],
+    classify: Annotated[
+        bool, typer.Option("--classify", help="The target is a class: predict probabilities of its values.")
+    ] = False,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Column to leave out, such as an identifier; may be given repeatedly.")
+    ] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="Column whose numbers are names of categories; may be given repeatedly.")
+    ] = None,
+    width: Annotated[int, typer.Option(min=1, help="Units per hidden layer.")] = 1024,
+    depth: Annotated[
+        int | None, typer.Option(min=1, help="Number of hidden layers.", show_default="1 or 2, by the evidence")
+    ] = None,
+    activation: Annotated[
+        FitActivation | None, typer.Option(help="Activation.", show_default="gelu, relu or erf, by the evidence")
+    ] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(
+            help="Standard deviation of an observation, in units of the target; sample makes it an unknown like the "
+            "weights.",
+            show_default="by the evidence",
+        ),
+    ] = None,
+    input_scales: Annotated[
+        bool | None,
+        typer.Option(help="Choose a scale for every input by the evidence.", show_default="with at most 32 inputs"),
+    ] = None,
+    likelihood: Annotated[
+        Likelihood | None,
+        typer.Option(
+            help="With --classify: softmax, or regression on 0/1 targets, which is faster.", show_default="softmax"
+        ),
+    ] = None,
+    chains: Annotated[int, typer.Option(min=1, help="Number of independent chains.")] = 2,
+    burn_in: Annotated[int, typer.Option(min=1, help="Steps per chain that are discarded first.")] = 200,
+    target_ess: Annotated[int, typer.Option(min=1, help="Chains run until there are as many effective draws.")] = 400,
+    max_steps: Annotated[int, typer.Option(min=4, help="Most steps per chain.")] = 5000,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same model.")] = 0,
+) -> None:
+    """Fit a wide Bayesian neural network to a table and save it.
+
+    Columns of numbers are used as they are; columns of text become a 0/1 input for each value. Missing values may
+    stay empty: numbers get the median and a 0/1 input that says so. Rows without a target are left out. Chains run
+    until there are enough effective draws, which takes minutes; more rows and less noise take longer.
+
+    Example: widebnn fit train.csv --target price --out model
+    """
+    from widebnn.data.encoding import learn_encoding, with_target
+    from widebnn.data.table import read_table
+    from widebnn.estimators.saving import check_free, save
+
+    began = time.perf_counter()
+    notes: list[str] = []
+    folder, console = check_free(out), Console()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    rows = with_target(read_table(table), target, notes)
+    encoding = learn_encoding(rows, target, classify=classify, drop=drop or (), text=text or (), notes=notes)
+    x, y = encoding.encode(rows, notes), encoding.targets(rows)
+    inputs = f"{len(encoding.columns)} columns, {x.shape[1]} inputs ({_some(encoding.inputs)})"
+    _say_notes(console, notes)
+    _say(console, f"Fitting {target!r} to {len(x)} rows, {inputs}")
+    model = _estimator(
+        classify,
+        likelihood=None if likelihood is None else likelihood.value,
+        width=width,
+        depth=depth,
+        activation=None if activation is None else activation.value,
+        noise=noise if noise in (None, "sample") else check_real("noise", noise, above=0),  # type: ignore[arg-type]
+        input_scales=input_scales,
+        chains=chains,
+        burn_in=burn_in,
+        target_ess=target_ess,
+        max_steps=max_steps,
+        random_state=seed,
+        progress=None,
+    ).fit(x, y)
+    save(model, folder, {"table": encoding.to_json()})
+    _show(console, "the model", _summary(model) | {"seconds in total": time.perf_counter() - began})
+    if model.hyperparameters_.input_scales is not None:
+        scales = sorted(zip(model.hyperparameters_.input_scales, encoding.inputs, strict=True), reverse=True)
+        listed = _some([f"{name} {scale:.2g}" for scale, name in scales])
+        _say(console, f"Scales of the inputs, the larger the more the prediction depends on it: {listed}")
+    size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+    _say(console, f"Wrote {out} ({size:.1f} MB). Next: widebnn predict {out} new.csv --out predictions.csv")
+
+
+def predict(
+    model: ModelFolder,
+    table: Annotated[Path, typer.Argument(help="CSV file with the columns of the training table, in any order.")],
+    out: Annotated[Path | None, typer.Option(help="CSV file to write.", show_default="standard output")] = None,
+    quantiles: Annotated[
+        str, typer.Option(help="Of a new observation, for regression, separated by commas.")
+    ] = "0.05,0.5,0.95",
+    force: Annotated[bool, typer.Option("--force", help="Write over the file that is there.")] = False,
+) -> None:
+    """Predict the rows of a table: one line for each, in its order.
+
+    Regression: mean and standard deviation of a new observation, and its quantiles. Classes: the most probable one,
+    and the probability of each.
+
+    Example: widebnn predict model new.csv --out predictions.csv
+    """
+    from widebnn.data.table import read_table
+
+    levels = [check_real("each of quantiles", one, above=0, at_most=1) for one in quantiles.split(",")]  # type: ignore[arg-type]
+    if 1.0 in levels:
+        raise WidebnnError("quantiles must be below 1, where the quantile is infinite; try 0.999.")
+    if out is not None:
+        _check_file(out, force)
+    fitted, encoding = _load(model)
+    notes: list[str] = []
+    rows = read_table(table, 1)
+    if encoding.target in rows.columns:
+        notes.append(f"{rows.what(encoding.target)} is what the model predicts, and is ignored.")
+    x = encoding.encode(rows, notes)
+    console = Console(stderr=True)
+    _say_notes(console, notes)
+    if encoding.classes:
+        header = ["class", *(f"p[{label}]" for label in fitted.classes_)]
+        (probabilities,) = _in_batches(lambda part: (fitted.predict_proba(part),), x)
+        columns = list(probabilities.T)
+        first = [[str(fitted.classes_[best])] for best in probabilities.argmax(axis=1)]
+    else:
+        header = ["mean", "std", *(f"q{level:g}" for level in levels)]
+
+        def describe(part):
+            return *fitted.predict(part, return_std=True), fitted.predict_quantiles(part, levels).T
+
+        mean, std, found = _in_batches(describe, x)
+        columns, first = [mean, std, *found.T], [[] for _ in x]
+    _check_finite(rows, columns)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for start, numbers in zip(first, zip(*columns, strict=True), strict=True):
+        writer.writerow([*start, *(f"{number:.10g}" for number in numbers)])
+    if out is None:
+        sys.stdout.write(text.getvalue())
+    else:
+        _write(out, text.getvalue().encode())
+        _say(console, f"Wrote {len(x)} rows of {_some(header)} to {out}")
+
+
+def evaluate(
+    model: ModelFolder,
+    table: Annotated[Path, typer.Argument(help="CSV file with the columns of the training table and the target.")],
+    as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for calibration.png and scores.json.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over the files that are there.")] = False,
+) -> None:
+    """Compare predictions with the truth in rows that did not train.
+
+    Regression: RMSE, R2, negative log-likelihood per row, and how many targets lie inside their central 50 % and
+    90 % intervals. Classes: accuracy, log loss and expected calibration error.
+
+    Example: widebnn evaluate model test.csv --out evaluation
+    """
+    from widebnn.data.encoding import with_target
+    from widebnn.data.table import read_table
+    from widebnn.diagnostics.calibration import classification_scores, regression_scores, reliability
+    from widebnn.figures import coverage_figure, reliability_figure
+
+    files = [] if out is None else [out / "calibration.png", out / "scores.json"]
+    for file in files:
+        _check_file(file, force)
+    fitted, encoding = _load(model)
+    notes: list[str] = []
+    rows = read_table(table)
+    if encoding.target not in rows.columns:
+        raise WidebnnError(f"{table} has no column {encoding.target!r}, which the model predicts; add it to compare.")
+    rows = with_target(rows, encoding.target, notes)
+    x, y = encoding.encode(rows, notes), encoding.targets(rows)
+    console = Console(stderr=as_json)
+    _say_notes(console, notes)
+    title = f"{encoding.target} in {table.name}, {len(x)} rows"
+    if encoding.classes:
+        (probabilities,) = _in_batches(lambda part: (fitted.predict_proba(part),), x)
+        _check_finite(rows, [probabilities.sum(axis=1)])
+        labels = _indices(fitted.classes_, y, rows, encoding.target)
+        scores: dict[str, Any] = dict(classification_scores(probabilities, labels))
+        figure = reliability_figure(reliability(probabilities, labels), title) if files else None
+    else:
+
+        def compare(part, truth):
+            return fitted.predict(part), fitted.log_density(part, truth), fitted.cdf(part, truth)
+
+        mean, log_density, below = _in_batches(compare, x, y)
+        _check_finite(rows, [mean, log_density])
+        scores = dict(regression_scores(y, mean, log_density, below))
+        figure = coverage_figure(below, title) if files else None
+    scores = {"rows": len(x), **scores}
+    if figure is not None:
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png", dpi=150)
+        for file, content in zip(
+            files, (picture.getvalue(), json.dumps(scores, indent=2).encode() + b"\n"), strict=True
+        ):
+            _write(file, content)
+    names = {"rmse": "RMSE", "r2": "R2", "nll": "negative log-likelihood per row", "log_loss": "log loss"}
+    names |= {"coverage_50": "inside 50 % intervals", "coverage_90": "inside 90 % intervals"}
+    names |= {"ece": "expected calibration error"}
+    _show(console, title, {names.get(name, name): value for name, value in scores.items()})
+    if files:
+        _say(console, f"Wrote calibration.png and scores.json to {out}")
+    if as_json:
+        typer.echo(json.dumps(scores))
+
+
+# --- models
+
+
+def _estimator(classify: bool, likelihood: str | None, **parameters: Any) -> Any:
+    from widebnn import estimators
+
+    if classify:
+        return estimators.WideBNNClassifier(likelihood=likelihood or "softmax", **parameters)
+    if likelihood is not None:
+        raise WidebnnError(f"--likelihood {likelihood} is for classes; add --classify or leave it out.")
+    return estimators.WideBNNRegressor(**parameters)
+
+
+def _load(folder: Path) -> tuple[Any, TableEncoding]:
+    """The estimator and the encoding of its tables."""
+    from widebnn.data.encoding import TableEncoding
+    from widebnn.estimators.saving import load_with_extra
+
+    fitted, extra = load_with_extra(folder, posterior=False)
+    if "table" not in extra:
+        raise WidebnnError(f"{folder} was not fitted to a table by widebnn fit; load it in Python, which made it.")
+    encoding = TableEncoding.from_json(extra["table"])
+    if len(encoding.inputs) != fitted.n_features_in_ or encoding.classes != hasattr(fitted, "classes_"):
+        raise WidebnnError(f"the columns of {folder} do not fit its network; fit again.")
+    return fitted, encoding
+
+
+def _in_batches(function: Callable[..., tuple[np.ndarray, ...]], *arrays: np.ndarray) -> list[np.ndarray]:
+    """The results of a function of some rows for all of them, with a bar on terminals where that takes long."""
+    import numpy as np
+
+    console = Console(stderr=True)
+    starts = range(0, len(arrays[0]), BATCH)
+    quiet = len(starts) < 3 or not console.is_terminal
+    parts = [
+        function(*(array[start : start + BATCH] for array in arrays))
+        for start in track(starts, "predicting", console=console, transient=True, disable=quiet)
+    ]
+    return [np.concatenate(part) for part in zip(*parts, strict=True)]
+
+
+def _indices(classes: np.ndarray, labels: np.ndarray, table: Table, target: str) -> np.ndarray:
+    """Where the model has each label; one that it does not have has no probability."""
+    import numpy as np
+
+    from widebnn.data.table import refuse_cell
+
+    index = {str(label): i for i, label in enumerate(classes.tolist())}
+    cells = [str(label) for label in labels.tolist()]
+    unknown = [at for at, cell in enumerate(cells) if cell not in index]
+    if unknown:
+        problem = f"is no class of the model ({_some(list(index))}): remove such rows, or fit to a table that has it"
+        refuse_cell(table.what(target), cells, table.lines, unknown[0], problem)
+    return np.array([index[cell] for cell in cells])
+
+
+def _check_finite(table: Table, columns: list[np.ndarray]) -> None:
+    import numpy as np
+
+    bad = np.flatnonzero(~np.isfinite(np.stack(columns)).all(axis=0))
+    if len(bad):
+        raise WidebnnError(
+            f"the row in line {table.lines[bad[0]]} of {table.path} has no finite prediction: its numbers are too far "
+            "from those of the training table; check them."
+        )
+
+
+# --- what is seen and written
+
+
+def _summary(model: Any) -> dict[str, Any]:
+    """What was chosen and how well the chains mixed."""
+    chosen, found = model.hyperparameters_, model.diagnostics_
+    rows: dict[str, Any] = {"hidden layers": chosen.depth, "units per layer": model.width}
+    rows |= {"activation": chosen.activation, "log evidence (infinite width)": chosen.log_evidence}
+    if hasattr(model, "noise_"):
+        rows["noise, in units of the target"] = float(model.noise_.mean())
+    for name in ("weight", "bias", "readout_weight", "readout_bias"):
+        rows[f"prior std: {name.replace('_', ' ')}"] = getattr(chosen, f"{name}_std")
+    rows |= {"draws": found["draws"], "effective draws": found["ess"], "largest R-hat": found["rhat"]}
+    return rows | {"acceptance rate": found["acceptance_rate"], "steps per chain": found["steps"]}
+
+
+def _say(console: Console, line: str) -> None:
+    """A line as it is: not wrapped, and brackets are no markup."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _say_notes(console: Console, notes: list[str]) -> None:
+    for note in notes:
+        _say(console, f"note: {note}")
+
+
+def _show(console: Console, title: str, rows: dict[str, Any]) -> None:
+    grid = Grid(title=escape(title))
+    grid.add_column("quantity")
+    grid.add_column("value", justify="right")
+    for name, value in rows.items():
+        if value is not None:
+            grid.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
+    console.print(grid)
+
+
+def _some(names: list[str], most: int = 8) -> str:
+    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
+
+
+def _check_file(path: Path, force: bool) -> None:
+    """Before any work is done."""
+    if path.is_dir():
+        raise WidebnnError(f"{path} is a folder; give the name of a file.")
+    if path.exists() and not force:
+        raise WidebnnError(f"{path} is there already; choose another --out, or write over it with --force.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Complete or not at all."""
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,134 @@
+"""Classification with calibrated probabilities, the scikit-learn way."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from widebnn.errors import WidebnnError, check_choice
+from widebnn.estimators.base import NOISE_PRIOR, WideBNN
+from widebnn.estimators.ensemble import argmax_probabilities
+from widebnn.networks.nngp import nngp_kernel
+from widebnn.posteriors import LogNormal, posterior
+
+LABEL_SHIFT = 0.1
+"""Label regression: the targets are one-hot rows minus this, as in the paper."""
+LOGIT_SCALE = LogNormal(3.0, log_sd=1.0)
+"""Prior of the standard deviation of a logit."""
+COMPONENTS = 500
+"""Most components that the probabilities of label regression are averaged over."""
+
+
+class WideBNNClassifier(ClassifierMixin, WideBNN):
+    """A wide Bayesian neural network for classification, sampled exactly.
+
+    ``likelihood="softmax"``: the outputs are logits, whose scale is sampled with the chain. ``likelihood="regression"``
+    is the fast alternative, the paper's regression on one-hot labels minus 0.1, in which a class is predicted with the
+    probability that its noisy output is the largest. In both, the inputs are standardised, and depth, activation and
+    scales that are not given are chosen by the evidence of label regression in the infinite-width limit. ``noise``
+    belongs to label regression, as for :class:`WideBNNRegressor`.
+
+    Attributes after ``fit``: ``classes_``, and those of :class:`WideBNNRegressor`.
+    """
+
+    def __init__(
+        self,
+        width: int = 1024,
+        *,
+        likelihood: str = "softmax",
+        depth: int | None = None,
+        activation: str | None = None,
+        noise: float | str | None = None,
+        weight_std: float | None = None,
+        bias_std: float | None = None,
+        readout_weight_std: float | None = None,
+        readout_bias_std: float | None = None,
+        input_scales: bool | None = None,
+        sampler: str = "auto",
+        step_size: float | None = None,
+        chains: int = 2,
+        burn_in: int = 100,
+        target_ess: int = 400,
+        max_steps: int = 1000,
+        random_state: Any = None,
+        progress: bool | None = False,
+    ):
+        super().__init__(
+            width,
+            depth=depth,
+            activation=activation,
+            noise=noise,
+            weight_std=weight_std,
+            bias_std=bias_std,
+            readout_weight_std=readout_weight_std,
+            readout_bias_std=readout_bias_std,
+            input_scales=input_scales,
+            sampler=sampler,
+            step_size=step_size,
+            chains=chains,
+            burn_in=burn_in,
+            target_ess=target_ess,
+            max_steps=max_steps,
+            random_state=random_state,
+            progress=progress,
+        )
+        self.likelihood = likelihood
+
+    def fit(self, X: Any, y: Any) -> WideBNNClassifier:
+        """Sample the posterior given inputs X (n x m) and class labels y (n)."""
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(y)
+        is_softmax = check_choice("likelihood", self.likelihood, ("softmax", "regression")) == "softmax"
+        if is_softmax and self.noise is not None:
+            raise WidebnnError(f"noise={self.noise!r} belongs to likelihood='regression'; leave it out.")
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise WidebnnError(f"y must hold at least two classes; there is one class, {self.classes_[0]!r}.")
+        one_hot = np.eye(len(self.classes_))[labels]
+        self.y_mean_, self.y_scale_ = np.full(len(self.classes_), LABEL_SHIFT), np.ones(len(self.classes_))
+
+        def build(x, dtype):
+            if is_softmax:
+                self.network_ = self._with_unit_outputs(x)
+                return posterior(self.network_, x, one_hot, likelihood="softmax", logit_scale=LOGIT_SCALE, dtype=dtype)
+            noise = NOISE_PRIOR if self.noise == "sample" else self.hyperparameters_.noise
+            return posterior(self.network_, x, one_hot - LABEL_SHIFT, noise=noise, dtype=dtype)
+
+        # One-hot rows add up to one: evidence would count a direction without noise, contrasts have what they say.
+        self._fit(X, one_hot @ _contrasts(len(self.classes_)), build)
+        return self
+
+    def _with_unit_outputs(self, x: np.ndarray) -> Any:
+        """The network with outputs of standard deviation 1 at the inputs, so that their factor is the logits' scale."""
+        rows = x[:COMPONENTS]
+        size = float(np.sqrt(np.mean(np.diagonal(nngp_kernel(self.network_, rows)))))
+        stds = {name: getattr(self.network_, name) / size for name in ("readout_weight_std", "readout_bias_std")}
+        return dataclasses.replace(self.network_, **stds)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The posterior predictive probability of every class, rows x classes."""
+        return np.concatenate(self._evaluate(X, self._probabilities))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of every row."""
+        best = np.argmax(self.predict_proba(X), axis=1)
+        return self.classes_[best]
+
+    def _probabilities(self, _rows: slice, _means: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        if self.likelihood == "softmax":
+            return softmax(draws[..., 0], axis=2).mean(axis=0)
+        centres = np.moveaxis(draws, 3, 1).reshape(-1, *draws.shape[1:3])
+        std = np.repeat(np.asarray(self.ensemble_.noise, np.float64), draws.shape[3])
+        step = max(1, len(centres) // COMPONENTS)
+        return argmax_probabilities(centres[::step], std[::step])
+
+
+def _contrasts(classes: int) -> np.ndarray:
+    """An orthonormal basis of the directions in which classes differ, classes x (classes - 1)."""
+    return np.linalg.svd(np.eye(classes) - 1 / classes)[0][:, : classes - 1]

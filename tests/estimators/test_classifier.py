@@ -1,0 +1,92 @@
+"""The classifier: good, calibrated, reproducible, for both likelihoods."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from widebnn.errors import WidebnnError
+from widebnn.estimators import WideBNNClassifier
+from widebnn.estimators.classifier import _contrasts
+from widebnn.estimators.ensemble import argmax_probabilities
+
+pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("classifier")]
+QUICK = {"width": 64, "depth": 1, "activation": "gelu", "chains": 1, "burn_in": 60, "target_ess": 50, "max_steps": 100}
+
+
+def log_odds(x):
+    return 3 * np.sin(1.5 * x[:, 0]) + x[:, 1]
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Labels that are uncertain by a known amount."""
+    rng = np.random.default_rng(0)
+    x, x_test = rng.uniform(-2, 2, size=(100, 2)), rng.uniform(-2, 2, size=(1000, 2))
+    draw = lambda x: np.where(rng.uniform(size=len(x)) < 1 / (1 + np.exp(-log_odds(x))), "yes", "no")  # noqa: E731
+    return x, draw(x), x_test, draw(x_test)
+
+
+@pytest.mark.parametrize("likelihood", ["softmax", "regression"])
+def test_probabilities_are_those_of_the_classes(data, likelihood):
+    x, y, x_test, y_test = data
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = WideBNNClassifier(likelihood=likelihood, random_state=0, **QUICK).fit(x, y)
+    assert model.classes_.tolist() == ["no", "yes"]
+    p = model.predict_proba(x_test)
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-6)
+    truth = 1 / (1 + np.exp(-log_odds(x_test)))
+    assert np.mean(np.abs(p[:, 1] - truth)) < 0.15
+    best = np.mean(np.where(truth > 0.5, "yes", "no") == y_test)
+    assert np.mean(model.predict(x_test) == y_test) > best - 0.06
+    log_loss = -np.mean(np.log(np.where(y_test == "yes", p[:, 1], p[:, 0])))
+    entropy = -np.mean(truth * np.log(truth) + (1 - truth) * np.log(1 - truth))
+    assert log_loss < entropy + 0.12 < np.log(2)
+    if likelihood == "softmax":
+        scale = model.posterior_["posterior"]["logit_scale"].values
+        assert np.ptp(scale) > 0 and 0.5 < scale.mean() < 20
+
+
+def test_ten_classes():
+    x, y = load_digits(return_X_y=True)
+    model = WideBNNClassifier(likelihood="regression", random_state=0, **QUICK | {"max_steps": 30, "target_ess": 10})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(x[:200], y[:200])
+    assert model.score(x[200:700], y[200:700]) > 0.85
+
+
+def test_probability_of_the_largest():
+    rng = np.random.default_rng(0)
+    centres, std = rng.normal(size=(3, 2, 4)), np.array([0.3, 1.0, 2.0])
+    noise = rng.normal(size=(20_000, *centres.shape)) * std[:, None, None]
+    frequencies = np.mean(np.argmax(centres + noise, axis=3)[..., None] == np.arange(4), axis=(0, 1))
+    np.testing.assert_allclose(argmax_probabilities(centres, std), frequencies, atol=0.01)
+
+
+def test_contrasts_forget_the_sum_only():
+    q = _contrasts(4)
+    np.testing.assert_allclose(q.T @ q, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(np.ones(4) @ q, 0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "y", "message"),
+    [
+        ({}, ["a"] * 4, "at least two classes; there is one class"),
+        ({"likelihood": "probit"}, ["a", "b"] * 2, "likelihood must be one of softmax, regression"),
+        ({"noise": 0.1}, ["a", "b"] * 2, "belongs to likelihood='regression'"),
+        ({"likelihood": "regression", "noise": "often"}, ["a", "b"] * 2, "noise must be a number, None"),
+    ],
+)
+def test_bad_input(options, y, message):
+    with pytest.raises(WidebnnError, match=message):
+        WideBNNClassifier(**options).fit(np.eye(4), y)
+
+
+def test_needs_to_be_fitted():
+    with pytest.raises(NotFittedError):
+        WideBNNClassifier().predict(np.zeros((1, 2)))

@@ -1,0 +1,322 @@
+"""fit, predict and evaluate as people with a table meet them: real files, real runs, one sentence where it fails."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from widebnn import cli
+from widebnn.estimators import WideBNNClassifier, WideBNNRegressor
+from widebnn.estimators.saving import load, load_with_extra, save
+
+pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("commands")]
+COMMAND = str(Path(sys.executable).with_name("widebnn"))
+FAST = [
+    "--width", 16, "--depth", 1, "--activation", "erf", "--no-input-scales", "--chains", 1, "--burn-in", 20,
+    "--target-ess", 2, "--max-steps", 20,
+]  # fmt: skip
+FILES = ("model.json", "ensemble.npz", "posterior.nc")
+HEADER = ["size", "weight", "colour", "unit", "price", "kind"]
+
+
+def table(path, rows, seed):
+    """Numbers with gaps, text, a constant; a price and a kind that depend on them."""
+    rng = np.random.default_rng(seed)
+    size, weight, colour = rng.uniform(-2, 2, rows), rng.uniform(0, 1, rows), rng.choice(["red", "blue"], rows)
+    price = 100 + 10 * np.sin(2 * size) + 5 * (colour == "red") + rng.normal(size=rows)
+    kind = np.where(size + 0.3 * rng.normal(size=rows) > 0, "big", "small")
+    cells = [f"{number:.4f}" for number in weight]
+    cells[3] = ""
+    write(path, HEADER, zip(size.round(4), cells, colour, ["cm"] * rows, price.round(4), kind, strict=True))
+    return path
+
+
+def write(path, header, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def read(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def process(*arguments):
+    """A real process."""
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False, encoding="utf-8"
+    )
+
+
+@pytest.fixture
+def widebnn(monkeypatch, capsys):
+    """The same entry point in this process, which has JAX imported: (exit code, stdout, stderr)."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["widebnn", *map(str, arguments)])
+        with warnings.catch_warnings(), pytest.raises(SystemExit) as stop:
+            warnings.simplefilter("always", UserWarning)
+            cli.main()
+        return stop.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def refused(widebnn):
+    """Runs a command that must fail with exit code 2 and one sentence, which it returns."""
+
+    def run(*arguments):
+        code, _, stderr = widebnn(*arguments)
+        assert code == 2, stderr
+        last = stderr.splitlines()[-1]
+        assert last.startswith("error: ") and stderr.count("error") == 1 and "Traceback" not in stderr
+        return last
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("commands")
+    table(folder / "train.csv", 60, seed=0)
+    table(folder / "test.csv", 40, seed=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def regression(folder):
+    done = process(
+        "fit", folder / "train.csv", "--target", "price", "--drop", "kind", "--noise", 1.5,
+        "--out", folder / "price", *FAST,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done, folder / "price"
+
+
+@pytest.fixture(scope="module")
+def classes(folder):
+    done = process(
+        "fit", folder / "train.csv", "--target", "kind", "--classify", "--likelihood", "regression", "--noise", 0.3,
+        "--drop", "price", "--out", folder / "kind", *FAST,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done, folder / "kind"
+
+
+@pytest.fixture
+def copy(regression, tmp_path):
+    return shutil.copytree(regression[1], tmp_path / "copy")
+
+
+def test_fit_says_what_it_did(regression, folder):
+    done, place = regression
+    for words in (
+        "note: column 'weight' of",
+        "lacks a value in 1 row: the median",
+        "note: column 'unit' of",
+        "is 'cm' in all rows and left out",
+        "Fitting 'price' to 60 rows, 3 columns, 5 inputs (size, weight, weight is missing, colour = blue, colour",
+        "effective draws",
+        "noise, in units of the target",
+        "acceptance rate",
+        "seconds in total",
+        f"widebnn predict {place} new.csv",
+    ):
+        assert words in done.stdout
+    model = load(place)
+    assert isinstance(model, WideBNNRegressor) and model.n_features_in_ == 5
+    assert sorted(path.name for path in place.iterdir()) == sorted(FILES)
+
+
+def test_predict(regression, folder, tmp_path, widebnn):
+    out = tmp_path / "new" / "predictions.csv"
+    code, stdout, stderr = widebnn("predict", regression[1], folder / "test.csv", "--out", out)
+    assert (code, stdout) == (0, "")
+    assert "column 'price' of" in stderr and "is what the model predicts, and is ignored" in stderr
+    rows = read(out)
+    assert len(rows) == 40 and list(rows[0]) == ["mean", "std", "q0.05", "q0.5", "q0.95"]
+    mean, std, low, middle, high = np.array([[float(cell) for cell in row.values()] for row in rows]).T
+    assert (low < middle).all() and (middle < high).all() and (std > 1).all()
+    truth = np.array([float(row["price"]) for row in read(folder / "test.csv")])
+    assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.6 * truth.std()
+
+
+def test_a_real_process_predicts_the_same(regression, folder, widebnn):
+    done = process("predict", regression[1], folder / "test.csv", "--quantiles", "0.25,0.75")
+    code, stdout, _ = widebnn("predict", regression[1], folder / "test.csv", "--quantiles", "0.25,0.75")
+    assert (done.returncode, code) == (0, 0)
+    assert done.stdout == stdout and stdout.startswith("mean,std,q0.25,q0.75\n") and stdout.count("\n") == 41
+
+
+def test_order_of_columns_and_rows_without_a_target(regression, folder, tmp_path, widebnn):
+    rows = read(folder / "test.csv")[:5]
+    _, expected, _ = widebnn("predict", regression[1], folder / "test.csv")
+    names = ["extra", "colour", "weight", "size"]
+    moved = write(tmp_path / "moved.csv", names, [["x", r["colour"], r["weight"], r["size"]] for r in rows])
+    code, stdout, stderr = widebnn("predict", regression[1], moved)
+    assert code == 0 and "the model does not know them: extra" in stderr
+    assert stdout.splitlines() == expected.splitlines()[:6]
+
+
+def test_unknown_texts_are_predicted_with_a_warning(regression, tmp_path, widebnn):
+    new = write(tmp_path / "new.csv", ["size", "weight", "colour"], [[1, 0.5, "red"], [1, 0.5, "mauve"]])
+    code, stdout, stderr = widebnn("predict", regression[1], new)
+    assert code == 0 and stdout.count("\n") == 3
+    assert stderr.count("warning: ") == 1 and "column 'colour' of" in stderr and "'mauve' in 1 row" in stderr
+
+
+def test_evaluate(regression, folder, tmp_path, widebnn):
+    code, stdout, stderr = widebnn(
+        "evaluate", regression[1], folder / "test.csv", "--json", "--out", tmp_path / "evaluation"
+    )
+    assert code == 0, stderr
+    scores = json.loads(stdout.splitlines()[-1])
+    assert set(scores) == {"rows", "rmse", "r2", "nll", "coverage_50", "coverage_90"}
+    assert load_with_extra(regression[1])[1]["table"]["target"] == "price" and scores["rows"] == 40
+    _, predicted, _ = widebnn("predict", regression[1], folder / "test.csv")
+    rows = list(csv.DictReader(predicted.splitlines()))
+    truth = np.array([float(row["price"]) for row in read(folder / "test.csv")])
+    mean, low, high = (np.array([float(row[name]) for row in rows]) for name in ("mean", "q0.05", "q0.95"))
+    np.testing.assert_allclose(scores["rmse"], np.sqrt(np.mean((mean - truth) ** 2)), rtol=1e-6)
+    np.testing.assert_allclose(scores["coverage_90"], np.mean((low <= truth) & (truth <= high)), atol=1e-9)
+    assert 0 < scores["nll"] < 10 and 0 < scores["coverage_50"] < scores["coverage_90"]
+    assert (tmp_path / "evaluation" / "calibration.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "evaluation" / "scores.json").read_text()) == scores
+    assert "inside 90 % intervals" in stderr
+
+
+def test_classes(classes, folder, tmp_path, widebnn):
+    assert isinstance(load(classes[1]), WideBNNClassifier)
+    code, stdout, _ = widebnn("predict", classes[1], folder / "test.csv")
+    rows = list(csv.DictReader(stdout.splitlines()))
+    assert code == 0 and list(rows[0]) == ["class", "p[big]", "p[small]"] and len(rows) == 40
+    for row in rows:
+        big, small = float(row["p[big]"]), float(row["p[small]"])
+        assert abs(big + small - 1) < 1e-8 and row["class"] == ("big" if big >= small else "small")
+    code, stdout, stderr = widebnn("evaluate", classes[1], folder / "test.csv", "--json", "--out", tmp_path)
+    assert code == 0, stderr
+    scores = json.loads(stdout.splitlines()[-1])
+    truth = [row["kind"] for row in read(folder / "test.csv")]
+    assert scores["accuracy"] == np.mean([row["class"] == label for row, label in zip(rows, truth, strict=True)]) > 0.7
+    assert set(scores) == {"rows", "accuracy", "log_loss", "ece"} and scores["log_loss"] < np.log(2)
+    assert (tmp_path / "calibration.png").stat().st_size > 10_000
+
+
+def test_nothing_is_written_over(regression, folder, tmp_path, widebnn, refused):
+    out = tmp_path / "p.csv"
+    out.write_text("mine")
+    assert "is there already; choose another --out" in refused(
+        "predict", regression[1], folder / "test.csv", "--out", out
+    )
+    assert out.read_text() == "mine"
+    assert widebnn("predict", regression[1], folder / "test.csv", "--out", out, "--force")[0] == 0
+    assert out.read_text().startswith("mean,")
+    (tmp_path / "scores.json").touch()
+    assert "scores.json is there" in refused("evaluate", regression[1], folder / "test.csv", "--out", tmp_path)
+    assert "already holds a model" in refused(
+        "fit", folder / "train.csv", "--target", "price", "--out", regression[1], *FAST
+    )
+
+
+FIT = {
+    "no file": (["absent.csv", "--target", "y"], "there is no file absent.csv"),
+    "no column": (["train.csv", "--target", "prise"], "got 'prise'. Did you mean 'price'?"),
+    "text target": (["train.csv", "--target", "kind"], "which is text, while a regression needs numbers"),
+    "many classes": (["train.csv", "--target", "price", "--classify"], "too many for classes; leave --classify out"),
+    "no classes": (["train.csv", "--target", "price", "--likelihood", "softmax"], "add --classify or leave it out"),
+    "noise": (["train.csv", "--target", "price", "--noise", "-1"], "noise must be greater than 0"),
+    "text noise": (["train.csv", "--target", "price", "--noise", "much"], "noise must be a number, got 'much'"),
+    "drop": (["train.csv", "--target", "price", "--drop", "colours"], "Did you mean 'colour'?"),
+}
+
+
+@pytest.mark.parametrize("case", FIT)
+def test_what_cannot_be_fitted_is_explained(folder, tmp_path, refused, monkeypatch, case):
+    monkeypatch.chdir(folder)
+    arguments, message = FIT[case]
+    assert message in refused("fit", *arguments, "--out", tmp_path / "model", *FAST)
+    assert not list(tmp_path.iterdir())
+
+
+PREDICT = {
+    "missing column": ("size,weight\n1,2\n", "lacks colour of the 3 columns that the model needs; add it"),
+    "text": ("size,weight,colour\n1,2,red\nx,2,red\n", "column 'size' of new.csv has 'x' in line 3"),
+    "huge": ("size,weight,colour\n1,2,red\n1e300,2,red\n", "column 'size' of new.csv has numbers as large as 1e+300"),
+    "empty": ("", "must have a line of column names"),
+    "semicolons": ("size;weight;colour\n1;2;red\n", "must be separated by commas"),
+}
+
+
+@pytest.mark.parametrize("case", PREDICT)
+def test_what_cannot_be_predicted_is_explained(regression, tmp_path, refused, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    text, message = PREDICT[case]
+    Path("new.csv").write_text(text)
+    assert message in refused("predict", regression[1], "new.csv", "--out", "p.csv")
+    assert not Path("p.csv").exists()
+
+
+def test_predictions_that_are_not_finite_are_refused(regression, tmp_path, refused, monkeypatch):
+    new = write(tmp_path / "new.csv", ["size", "weight", "colour"], [[1, 0.5, "red"], [2, 0.5, "red"]])
+    monkeypatch.setattr(WideBNNRegressor, "predict", lambda *_, **__: (np.array([1.0, np.nan]), np.ones(2)))
+    assert "the row in line 3 of" in refused("predict", regression[1], new)
+
+
+def test_what_cannot_be_evaluated_is_explained(regression, classes, folder, tmp_path, refused):
+    rows = [list(row.values()) for row in read(folder / "test.csv")]
+    untold = write(tmp_path / "untold.csv", HEADER[:4], [row[:4] for row in rows])
+    assert "has no column 'price', which the model predicts" in refused("evaluate", regression[1], untold)
+    rows[2][5] = "huge"
+    other = write(tmp_path / "other.csv", HEADER, rows)
+    assert "has 'huge' in line 4, which is no class of the model (big, small)" in refused("evaluate", classes[1], other)
+
+
+@pytest.mark.parametrize("levels", ["0", "1", "0.5,1.5", "a", "0.5,", "nan"])
+def test_bad_quantiles(regression, folder, refused, levels):
+    assert "quantiles must be" in refused("predict", regression[1], folder / "test.csv", "--quantiles", levels)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_models_are_refused(copy, folder, refused, name):
+    path = copy / name
+    whole = path.read_bytes()
+    for at in (0, 5, len(whole) // 3, len(whole) // 2, len(whole) - 2):
+        path.write_bytes(whole[:at])
+        assert str(copy) in refused("predict", copy, folder / "test.csv")
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        assert str(copy) in refused("evaluate", copy, folder / "test.csv", "--json")
+    path.write_bytes(whole + b"nonsense")
+    assert str(copy) in refused("predict", copy, folder / "test.csv")
+    path.unlink()
+    assert f"has no {name}" in refused("predict", copy, folder / "test.csv")
+
+
+def test_newer_and_other_models_are_refused(copy, folder, refused, tmp_path):
+    text = (copy / "model.json").read_text()
+    (copy / "model.json").write_text(text.replace('"version": 1', '"version": 2', 1))
+    assert "upgrade widebnn" in refused("predict", copy, folder / "test.csv")
+    (copy / "model.json").write_text(text.replace('"price"', '"other"'))
+    assert "its checksum is wrong" in refused("predict", copy, folder / "test.csv")
+    assert "is no saved model" in refused("predict", tmp_path, folder / "test.csv")
+
+
+def test_models_without_a_fitting_table_are_refused(regression, folder, refused, tmp_path):
+    model, extra = load_with_extra(regression[1], posterior=False)
+    assert "was not fitted to a table" in refused("predict", save(model, tmp_path / "python"), folder / "test.csv")
+    extra["table"]["columns"].pop()
+    place = save(model, tmp_path / "other", extra)
+    assert "do not fit its network" in refused("predict", place, folder / "test.csv")
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate"])
+def test_help_teaches(command, widebnn):
+    code, stdout, _ = widebnn(command, "--help")
+    assert code == 0 and f"Example: widebnn {command} " in stdout

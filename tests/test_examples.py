@@ -1,0 +1,80 @@
+"""The scripts in examples/ run as they are, some of them shorter, and find what they say."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+pytestmark = pytest.mark.ambient
+
+
+def load(name):
+    """An example as a module."""
+    specification = importlib.util.spec_from_file_location(f"examples_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module  # where dataclasses look for their annotations
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_every_example_is_tested():
+    tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} <= tested
+
+
+def test_blackjax_kernels():
+    means = load("blackjax_kernels").main(steps=200, warmup=200)
+    ours = means["widebnn, auto"]
+    assert len(means) == 3 and np.ptp(ours) > 1
+    for name, mean in means.items():
+        assert np.max(np.abs(mean - ours)) < 0.05, name
+
+
+def test_own_target():
+    found = load("own_target").main(size=50, steps=10_000)
+    assert np.max(np.abs(found["pcn"] - found["hilbert_hmc"])) < 0.2
+    assert np.sqrt(np.mean((found["hilbert_hmc"] - found["truth"]) ** 2)) < 0.35
+    # By 200,000 steps of pCN.
+    np.testing.assert_allclose(found["intercept"], 0.85, atol=0.08)
+    np.testing.assert_allclose(found["slopes"][:2], [1.67, -0.17], atol=0.08)
+
+
+def test_numpyro_model():
+    example = load("numpyro_model")
+    means = example.main(steps=400, warmup=200)
+    assert means["widebnn"].keys() == means["NumPyro"].keys() == {"intercept", "slopes"}
+    for name, mean in means["widebnn"].items():
+        np.testing.assert_allclose(mean, means["NumPyro"][name], atol=0.12)
+
+    def positive(x):
+        example.numpyro.sample("scale", example.dist.HalfNormal(1.0))
+
+    with pytest.raises(TypeError, match="scale is HalfNormal"):
+        example.target_of(positive, 0)
+
+
+def test_flax_features():
+    found = load("flax_features").main(steps=60, burn_in=60)
+    # The parameters of both have the same names in the same order, so the chains are the same but for rounding.
+    np.testing.assert_allclose(found["linen"][0], found["nnx"][0], atol=0.05)
+    assert all(rate > 0.6 and np.ptp(mean) > 1 for mean, rate in found.values())
+
+
+def test_equinox_features():
+    mean, std, rate = load("equinox_features").main(steps=60, burn_in=60)
+    truth = np.sin(2 * np.linspace(-1.8, 1.8, 7))
+    assert np.all(np.abs(mean - truth) < 4 * std) and rate > 0.6
+
+
+# What ArviZ-plots does with Matplotlib is not ours.
+@pytest.mark.filterwarnings("ignore:The scale 'SquareRootScale':PendingDeprecationWarning")
+def test_arviz_figures(tmp_path):
+    for path in load("arviz_figures").main(tmp_path, width=16, steps=100):
+        image = matplotlib.image.imread(path)
+        assert image.shape[0] > 100 and image.shape[1] > 300
+        # Something is drawn in each: every chain has a colour.
+        assert len(np.unique(image[..., :3].reshape(-1, 3), axis=0)) > 50, path

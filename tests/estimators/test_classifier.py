@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
 
 from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNClassifier
@@ -56,7 +57,8 @@ def test_ten_classes():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x[:200], y[:200])
-    assert model.score(x[200:700], y[200:700]) > 0.85
+    linear = LogisticRegression(max_iter=2000).fit(x[:200] / 16, y[:200])
+    assert model.score(x[200:700], y[200:700]) > linear.score(x[200:700] / 16, y[200:700]) - 0.05
 
 
 def test_probability_of_the_largest():

@@ -24,8 +24,8 @@ def truth(x):
 @pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(0)
-    x, x_test = rng.uniform(-2, 2, size=(60, 2)), rng.uniform(-2, 2, size=(400, 2))
-    return x, truth(x) + NOISE * rng.normal(size=60), x_test, truth(x_test) + NOISE * rng.normal(size=400)
+    x, x_test = rng.uniform(-2, 2, size=(150, 2)), rng.uniform(-2, 2, size=(400, 2))
+    return x, truth(x) + NOISE * rng.normal(size=150), x_test, truth(x_test) + NOISE * rng.normal(size=400)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import pytest
 
 import widebnn
 from problems import small_target
+from widebnn.diagnostics import ess
 from widebnn.samplers import TUNERS, build_sampler
 from widebnn.samplers.tuning import acceptance_rate, squared_jump, tuned
 
@@ -85,6 +86,16 @@ def test_auto_makes_quarter_turns():
     assert 0.6 < result.acceptance_rate <= 1
     with pytest.raises(widebnn.WidebnnError, match="needs a step_size, or a burn_in"):
         widebnn.sample(target, "auto", steps=10)
+
+
+def test_auto_does_not_resonate():
+    """Directions that make a whole number of half turns per trajectory: squares mix as well as anything else."""
+    precisions = jnp.array([0.0, 3.0, 15.0, 35.0])  # turning 1, 2, 4 and 6 times as fast as the prior
+    target = widebnn.Target(
+        lambda u: -0.5 * jnp.sum(precisions * u**2), lambda key: jax.random.normal(key, (4,), jnp.float64)
+    )
+    draws = widebnn.sample(target, "auto", steps=4000, burn_in=300, seed=0).draws["u"]
+    assert ess(draws**2).min() > 400
 
 
 def test_squared_jump_starts_in_the_middle_and_stays_on_its_grid():

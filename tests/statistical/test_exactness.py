@@ -16,3 +16,12 @@ def test_conservation_and_geweke(name, coordinates):
     assert outcome.moved > 0.1, "the chain hardly moved: the test would show nothing"
     assert outcome.conservation > ALPHA
     assert outcome.geweke > ALPHA
+
+
+def test_turns_of_random_length():
+    """Hilbert-space HMC as ``auto`` runs it, without a number of steps."""
+    outcome = joint_test(
+        make_target("function"), lambda log_likelihood: SAMPLERS["hilbert_hmc"](log_likelihood, 0.7), cycles=4
+    )
+    assert 0.3 < outcome.accepted < 0.99
+    assert min(outcome.conservation, outcome.geweke) > ALPHA

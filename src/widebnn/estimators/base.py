@@ -137,7 +137,7 @@ class WideBNN(BaseEstimator):
             target, start = _scaled_by_curvature(target, chains, burn_in, seed, self.progress)
             burn_in = max(burn_in // 2, 1)
         room = max(4, STORE_BYTES // (bytes_per_draw(target) * chains))
-        draws = min(max(4, math.ceil(1.25 * wanted / chains)), most, room)
+        draws = min(max(4, math.ceil(2 * wanted / chains)), most, room)
 
         def run(steps: int, burn_in: int, seed: int, initial: Any) -> Result:
             thin = max(1, steps // draws)

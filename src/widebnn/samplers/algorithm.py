@@ -73,13 +73,19 @@ def metropolis(key: jax.Array, proposal: Proposal, gradients: jax.Array | int = 
     return state, Info(rate, accept, is_finite, gradients)
 
 
-def metropolis_algorithm(init, propose, gradients: jax.Array | int) -> SamplingAlgorithm:
-    """The kernel that draws noise, proposes, and accepts or rejects; ``gradients`` is its cost per step."""
+def metropolis_algorithm(init, propose, gradients: Any, draw_options=None) -> SamplingAlgorithm:
+    """The kernel that draws noise, proposes, and accepts or rejects; ``gradients`` is its cost per step.
+
+    ``draw_options(key)`` draws further arguments of ``propose``, which must not depend on the state; the cost is then
+    ``gradients(options)``.
+    """
 
     def step(key, state):
         noise_key, accept_key = jax.random.split(key)
+        options = {} if draw_options is None else draw_options(jax.random.fold_in(key, 2))
         noise = normal_like(noise_key, state.position)
-        state, info = metropolis(accept_key, propose(state, noise), gradients)
+        cost = gradients if draw_options is None else gradients(options)
+        state, info = metropolis(accept_key, propose(state, noise, **options), cost)
         return with_turned_frames(state), info
 
     return SamplingAlgorithm(init, step, propose)

@@ -34,35 +34,50 @@ def hilbert_hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int 
 
     ``num_steps`` is the number of rotations and of gradients. If it is even the kicks alternate in strength, which
     makes the energy error smaller than the leapfrog's: with b = (3 - sqrt 3) / 6 they are 2b, 2 - 4b, 4b, 2 - 4b,
-    ..., 2b times e; if it is odd, 1/2, 1, ..., 1, 1/2. By default the rotations add up to a quarter turn, after
-    which a Gaussian has forgotten where it was, or are ``MOST_STEPS`` if that is less.
+    ..., 2b times e; if it is odd, 1/2, 1, ..., 1, 1/2.
+
+    By default the rotations add up to a quarter turn on average, after which a Gaussian has forgotten where it was, and
+    the step size is the largest angle of one. Every proposal draws its own turn, between half and one and a half of
+    that: with a fixed one, directions that the data make turn twice as fast would come back to where they were, up to
+    their sign, every time. No proposal takes more than ``MOST_STEPS``.
     """
     e = step_size_in(step_size, at_most=math.pi, advice="It is an angle.")
-    if num_steps is None:
-        quarter_turn = math.pi / 2 / e
-        even = 2 * jnp.clip(jnp.round(quarter_turn / 2), 1, MOST_STEPS // 2)
-        steps = jnp.where(quarter_turn < 1.5, 1, even).astype(int)
-    else:
-        steps = jnp.asarray(check_integer("num_steps", num_steps, 1))
-    b = jnp.where(steps % 2 == 0, TWO_STAGE, 0.25)
+    if num_steps is not None:
+        num_steps = check_integer("num_steps", num_steps, 1)
     init = gradient_init(log_likelihood)
 
     def kick(state, momentum, strength):
         work = strength * inner(momentum, state.gradient) + strength**2 / 2 * inner(state.gradient, state.gradient)
         return combine((1.0, momentum), (strength, state.gradient)), work
 
-    def one_step(i, carry):
-        state, momentum, work = carry
-        moved = combine((jnp.cos(e), state.position), (jnp.sin(e), momentum))
-        momentum = combine((jnp.cos(e), momentum), (-jnp.sin(e), state.position))
-        state = init(moved)
-        between = jnp.where(i % 2 == 0, 2 - 4 * b, 4 * b)
-        momentum, more = kick(state, momentum, e * jnp.where(i == steps - 1, 2 * b, between))
-        return state, momentum, work + more
+    def propose(state, noise, steps=None, e=e):
+        if steps is None:
+            steps, e = (num_steps, e) if num_steps else quarter_turn(1.0).values()
+        steps = jnp.asarray(steps)
+        b = jnp.where(steps % 2 == 0, TWO_STAGE, 0.25)
 
-    def propose(state, noise):
+        def one_step(i, carry):
+            state, momentum, work = carry
+            moved = combine((jnp.cos(e), state.position), (jnp.sin(e), momentum))
+            momentum = combine((jnp.cos(e), momentum), (-jnp.sin(e), state.position))
+            state = init(moved)
+            between = jnp.where(i % 2 == 0, 2 - 4 * b, 4 * b)
+            momentum, more = kick(state, momentum, e * jnp.where(i == steps - 1, 2 * b, between))
+            return state, momentum, work + more
+
         momentum, work = kick(state, noise, 2 * b * e)
         end, _, work = jax.lax.fori_loop(0, steps, one_step, (state, momentum, work))
         return Proposal(end, state, end.log_likelihood - state.log_likelihood - work)
 
-    return metropolis_algorithm(init, propose, gradients=steps)
+    def quarter_turn(share):
+        """The number of rotations by at most e that make this share of a quarter turn, and their angle."""
+        turn = jnp.minimum(share * math.pi / 2, MOST_STEPS * e)
+        steps = jnp.where(turn <= 1.25 * e, 1, 2 * jnp.ceil(turn / e / 2 - 1e-3)).astype(int)
+        return {"steps": steps, "e": turn / steps}
+
+    def draw_turn(key):
+        return quarter_turn(jax.random.uniform(key, (), minval=0.5, maxval=1.5))
+
+    if num_steps is None:
+        return metropolis_algorithm(init, propose, lambda options: options["steps"], draw_turn)
+    return metropolis_algorithm(init, propose, num_steps)

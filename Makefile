@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test test-long lint docs bench clean
 
 demo: $(READY)  ## sample a wide network on the embedded digits and draw the result
 	rm -rf runs/demo
@@ -12,6 +12,9 @@ demo: $(READY)  ## sample a wide network on the embedded digits and draw the res
 
 test: $(READY)  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test-long: $(READY)  ## all tests, and those that take long: scikit-learn's whole suite of checks
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "long or not long"
 
 lint: $(READY)  ## style, types, and the rule against unsafe loading
 	$(BIN)/ruff check .

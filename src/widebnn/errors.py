@@ -17,6 +17,10 @@ class WidebnnError(ValueError):
     """Bad input. The message says what was expected, what came and how to fix it."""
 
 
+class PrecisionWarning(UserWarning):
+    """float32 features are not precise enough for a target."""
+
+
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     """Return ``value`` if it is one of ``choices``; otherwise suggest the nearest one."""
     choices = list(choices)

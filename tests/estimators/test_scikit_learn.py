@@ -7,11 +7,18 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_estimators_nan_inf,
+    check_estimators_unfitted,
+    check_fit2d_1feature,
+    check_n_features_in,
+    parametrize_with_checks,
+)
 
 from widebnn.estimators import WideBNNClassifier, WideBNNRegressor
 
@@ -23,10 +30,21 @@ TINY = {
 }  # fmt: skip
 
 
-@parametrize_with_checks([WideBNNRegressor(**TINY), WideBNNClassifier(likelihood="regression", **TINY)])
+ESTIMATORS = [WideBNNRegressor(**TINY), WideBNNClassifier(likelihood="regression", **TINY)]
+SHORT = (check_estimators_unfitted, check_n_features_in, check_fit2d_1feature, check_estimators_nan_inf)
+
+
+@pytest.mark.long
+@parametrize_with_checks(ESTIMATORS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_check(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("check", SHORT, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: type(estimator).__name__)
+def test_some_of_the_checks(estimator, check):
+    check(type(estimator).__name__, clone(estimator))
 
 
 def test_pipeline_grid_search_and_cross_validation():
@@ -36,6 +54,6 @@ def test_pipeline_grid_search_and_cross_validation():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = make_pipeline(MinMaxScaler(), WideBNNRegressor(**TINY))
-        assert cross_val_score(model, x, y, cv=3).mean() > 0.5
+        assert cross_val_score(model, x, y, cv=2).mean() > 0.5
         search = GridSearchCV(model, {"widebnnregressor__noise": [0.1, 30.0]}, cv=2).fit(x, y)
     assert search.best_params_ == {"widebnnregressor__noise": 0.1}

@@ -17,13 +17,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widebnn.diagnostics.convergence import ess, rhat
 from widebnn.diagnostics.summary import project_predictions
-from widebnn.errors import WidebnnError, check_integer, check_real
+from widebnn.errors import PrecisionWarning, WidebnnError, check_integer, check_real
 from widebnn.estimators.ensemble import Ensemble, bytes_per_draw, collect_networks, evaluate, to_ensemble
 from widebnn.networks.evidence import choose_hyperparameters
 from widebnn.posteriors import LogNormal, NetworkTarget
 from widebnn.posteriors.preconditioned import preconditioned, rescale, row_precision
 from widebnn.sampling import Result, sample
-from widebnn.sampling.driver import PRECISION_TOLERANCE, precision_error
 
 DEPTHS = (1, 2)
 ACTIVATIONS = ("gelu", "relu", "erf")
@@ -104,12 +103,7 @@ class WideBNN(BaseEstimator):
             self.x_scale_ = self.x_scale_ / np.array(self.hyperparameters_.input_scales)
             x = x * np.array(self.hyperparameters_.input_scales)
         self.network_ = self.hyperparameters_.network(x.shape[1], width)
-        # Tables often have little noise and nearly equal rows, where float32 features are not enough.
-        target = build(x, "float32")
-        u, w = (target.sample_reference(key) for key in jax.random.split(jax.random.key(seed)))
-        if not precision_error(target, u, w) < PRECISION_TOLERANCE / 10:
-            target = build(x, "float64")
-        result = self._sample(target, seed)
+        result = self._sample_precisely(lambda dtype: build(x, dtype), seed)
         self.ensemble_: Ensemble = to_ensemble(result.draws, len(self.network_.widths))
         self.posterior_ = _datatree(result)
 
@@ -124,6 +118,15 @@ class WideBNN(BaseEstimator):
         elif self.noise is not None:
             given["noise"] = check_real("noise", self.noise, above=0) / float(np.mean(self.y_scale_))
         return given
+
+    def _sample_precisely(self, build: Callable[[str], NetworkTarget], seed: int) -> Result:
+        """In float32 where that is enough; tables often have little noise and nearly equal rows, where it is not."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", PrecisionWarning)
+                return self._sample(build("float32"), seed)
+        except (PrecisionWarning, WidebnnError):  # the latter if not even the start is finite
+            return self._sample(build("float64"), seed)
 
     def _sample(self, target: NetworkTarget, seed: int) -> Result:
         """One run, and where that has too few effective draws longer ones, each going on from the one before."""
@@ -184,7 +187,7 @@ class WideBNN(BaseEstimator):
                 f"the chains have not converged: {' and '.join(reasons)} after {found['steps']} steps; raise max_steps "
                 f"(now {self.max_steps}) or the width, or lower target_ess",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _standardise(self, x: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.progress import Progress as RichProgress
 
-from widebnn.errors import WidebnnError, check_integer
+from widebnn.errors import PrecisionWarning, WidebnnError, check_integer
 from widebnn.posteriors.target import NetworkTarget, Target
 from widebnn.precision import double_precision, one_blas_thread
 from widebnn.samplers import SamplingAlgorithm, build_sampler
@@ -196,6 +196,7 @@ class _Run:
                     f"float32 features change the log acceptance ratio by about {error:.2g} here (nearly equal inputs, "
                     "or noise that is tiny beside the outputs): pass dtype='float64' to posterior(), or use more noise "
                     "if any",
+                    PrecisionWarning,
                     stacklevel=4,
                 )
 

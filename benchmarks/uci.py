@@ -1,0 +1,233 @@
+"""Test error, likelihood and calibration on UCI tables, beside a Gaussian process, a deep ensemble and the limit.
+
+python benchmarks/uci.py --data-dir DIR [--tables yacht,energy] [--repeats 10] [--methods widebnn,nngp,gp,ensemble]
+
+Every repeat has its own split, 90 % training and 10 % test rows, drawn with the repeat's number as seed. Results go to
+benchmarks/results/uci.json one by one; what is there is not run again, so that the command can be interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from scipy.special import ndtr
+from scipy.stats import norm
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+from common import ROOT
+from widebnn.diagnostics.calibration import regression_scores
+from widebnn.estimators import WideBNNRegressor
+from widebnn.networks.evidence import choose_hyperparameters
+from widebnn.networks.nngp import gp_posterior
+
+RESULTS = ROOT / "benchmarks" / "results" / "uci.json"
+DATA_DIR = ROOT.parent / "shared" / "data" / "uci"
+TABLES = ("yacht", "energy", "concrete", "wine-quality-red", "power-plant")
+SETTINGS: dict[str, Any] = {"width": 512, "chains": 2, "burn_in": 60, "target_ess": 50, "max_steps": 200}
+"""Of the network: a narrower one and fewer draws than the defaults, so that 50 fits take hours and not days."""
+GP_ROWS = 1000
+"""Hyperparameters of both Gaussian processes are fitted to at most this many rows, and all rows are conditioned on."""
+
+
+class Split(NamedTuple):
+    """Standardised by the training rows; scores are in the units of the table."""
+
+    x: np.ndarray
+    y: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    scale: float
+
+
+class Predictive(NamedTuple):
+    """What a method says of the test rows, in standardised units."""
+
+    mean: np.ndarray
+    log_density: np.ndarray
+    below: np.ndarray
+    details: dict[str, Any]
+
+
+def load_split(path: Path, repeat: int) -> Split:
+    """The last column is the target."""
+    table = np.loadtxt(path, delimiter=",", skiprows=1)
+    order = np.random.default_rng(repeat).permutation(len(table))
+    test, train = np.split(order, [round(0.1 * len(table))])
+    centre, scale = table[train].mean(axis=0), table[train].std(axis=0)
+    table = (table - centre) / np.where(scale > 0, scale, 1.0)
+    return Split(table[train, :-1], table[train, -1], table[test, :-1], table[test, -1], float(scale[-1]))
+
+
+def normal(mean: np.ndarray, std: np.ndarray, y: np.ndarray, **details: Any) -> Predictive:
+    """A method that predicts a normal distribution."""
+    return Predictive(mean, norm.logpdf(y, mean, std), ndtr((y - mean) / std), details)
+
+
+def run_widebnn(split: Split, seed: int) -> Predictive:
+    """The estimator as it comes but for SETTINGS."""
+    model = WideBNNRegressor(**SETTINGS, random_state=seed).fit(split.x, split.y)
+    found = {name: model.diagnostics_[name] for name in ("ess", "rhat", "steps", "acceptance_rate")}
+    found |= {"noise": float(model.noise_[0]), "depth": model.hyperparameters_.depth}
+    found |= {"activation": model.hyperparameters_.activation}
+    return Predictive(
+        model.predict(split.x_test),
+        model.log_density(split.x_test, split.y_test),
+        model.cdf(split.x_test, split.y_test),
+        found,
+    )
+
+
+def run_nngp(split: Split, seed: int) -> Predictive:
+    """The infinite-width limit with the same choice of hyperparameters."""
+    chosen = choose_hyperparameters(split.x, split.y, input_scales=True, max_rows=GP_ROWS, seed=seed)
+    scales = np.array(chosen.input_scales)
+    network = chosen.network(split.x.shape[1], 1)
+    found = gp_posterior(network, split.x * scales, split.y, chosen.noise, split.x_test * scales)
+    std = np.sqrt(found.variance + chosen.noise**2)
+    return normal(found.mean[:, 0], std, split.y_test, noise=chosen.noise, activation=chosen.activation)
+
+
+def run_gp(split: Split, seed: int) -> Predictive:
+    """scikit-learn's, with a squared exponential kernel, one length scale per input, and noise."""
+    inputs = split.x.shape[1]
+    kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF(np.ones(inputs), (1e-2, 1e3)) + WhiteKernel(0.1, (1e-6, 10.0))
+    rows = np.random.default_rng(seed).permutation(len(split.x))[:GP_ROWS]
+    model = GaussianProcessRegressor(kernel, random_state=seed, n_restarts_optimizer=1)
+    model.fit(split.x[rows], split.y[rows])
+    if len(rows) < len(split.x):
+        model = GaussianProcessRegressor(model.kernel_, optimizer=None).fit(split.x, split.y)
+    return normal(*model.predict(split.x_test, return_std=True), split.y_test)
+
+
+def run_ensemble(split: Split, seed: int, members: int = 5, units: int = 50, epochs: int = 1000) -> Predictive:
+    """Networks that predict mean and variance (Lakshminarayanan et al. 2017), each stopped where a tenth held out says.
+
+    Two hidden layers of 50 ReLU units, Adam with rate 0.005, batches of 100 rows.
+    """
+    centres, stds = [], []
+    for key in jax.random.split(jax.random.key(seed), members):
+        mean, std = _train(key, split, units, epochs)
+        centres.append(mean)
+        stds.append(std)
+    means, std = np.stack(centres), np.stack(stds)
+    logs = norm.logpdf(split.y_test, means, std)
+    below = ndtr((split.y_test - means) / std).mean(axis=0)
+    return Predictive(means.mean(axis=0), np.logaddexp.reduce(logs) - np.log(members), below, {"members": members})
+
+
+def _train(key: jax.Array, split: Split, units: int, epochs: int) -> tuple[np.ndarray, np.ndarray]:
+    weights_key, order_key, batch_key = jax.random.split(key, 3)
+    order = np.asarray(jax.random.permutation(order_key, len(split.x)))
+    held, train = np.split(order, [max(1, len(order) // 10)])
+    x, y = jnp.asarray(split.x, jnp.float32), jnp.asarray(split.y, jnp.float32)
+    sizes = (x.shape[1], units, units, 2)
+    layers = [
+        (jnp.sqrt(2 / a) * jax.random.normal(k, (a, b)), jnp.zeros(b))
+        for k, a, b in zip(jax.random.split(weights_key, 3), sizes[:-1], sizes[1:], strict=True)
+    ]
+    batch = min(100, len(train))
+    count = len(train) // batch
+    optimiser = optax.adam(0.005)
+
+    def predict(layers, x):
+        for w, b in layers[:-1]:
+            x = jax.nn.relu(x @ w + b)
+        mean, raw = (x @ layers[-1][0] + layers[-1][1]).T
+        return mean, jax.nn.softplus(raw) + 1e-3
+
+    def loss(layers, x, y):
+        mean, std = predict(layers, x)
+        return jnp.mean(0.5 * ((y - mean) / std) ** 2 + jnp.log(std))
+
+    def epoch(carry, key):
+        layers, state, best, best_loss = carry
+        rows = jnp.asarray(train)[jax.random.permutation(key, len(train))[: count * batch]].reshape(count, batch)
+
+        def step(carry, rows):
+            layers, state = carry
+            updates, state = optimiser.update(jax.grad(loss)(layers, x[rows], y[rows]), state)
+            return (optax.apply_updates(layers, updates), state), None
+
+        (layers, state), _ = jax.lax.scan(step, (layers, state), rows)
+        now = loss(layers, x[held], y[held])
+        best = jax.tree.map(lambda new, old: jnp.where(now < best_loss, new, old), layers, best)
+        return (layers, state, best, jnp.minimum(now, best_loss)), None
+
+    @jax.jit
+    def fit(layers):
+        start = (layers, optimiser.init(layers), layers, jnp.inf)
+        return jax.lax.scan(epoch, start, jax.random.split(batch_key, epochs))[0][2]
+
+    mean, std = predict(fit(layers), jnp.asarray(split.x_test, jnp.float32))
+    return np.asarray(mean, np.float64), np.asarray(std, np.float64)
+
+
+METHODS: dict[str, Callable[[Split, int], Predictive]] = {
+    "widebnn": run_widebnn,
+    "nngp": run_nngp,
+    "gp": run_gp,
+    "ensemble": run_ensemble,
+}
+
+
+def run(name: str, method: str, repeat: int, data_dir: Path) -> dict[str, Any]:
+    """One cell."""
+    split = load_split(data_dir / f"{name}.csv", repeat)
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = METHODS[method](split, repeat)
+    scores = regression_scores(split.y_test, found.mean, found.log_density, found.below)
+    scores["rmse"] *= split.scale  # type: ignore[operator]
+    scores["nll"] += float(np.log(split.scale))  # type: ignore[operator]
+    cell = {"table": name, "method": method, "repeat": repeat, "rows": len(split.x)}
+    return cell | scores | {"seconds": time.perf_counter() - began} | found.details
+
+
+def main() -> None:
+    """Run what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", type=Path, default=DATA_DIR)
+    parser.add_argument("--tables", default=",".join(TABLES))
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--repeats", type=int, default=10)
+    options = parser.parse_args()
+    rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+    done = {(row["table"], row["method"], row["repeat"]) for row in rows}
+    cells = [
+        (table, method, repeat)
+        for repeat in range(options.repeats)
+        for table in options.tables.split(",")
+        for method in options.methods.split(",")
+    ]
+    missing = [cell for cell in cells if cell not in done]
+    began = time.perf_counter()
+    for i, (table, method, repeat) in enumerate(missing):
+        row = run(table, method, repeat, options.data_dir)
+        rows.append(row)
+        temporary = RESULTS.with_suffix(".tmp")
+        temporary.write_text(json.dumps({"settings": SETTINGS, "rows": rows}, indent=1) + "\n")
+        os.replace(temporary, RESULTS)
+        left = (time.perf_counter() - began) / (i + 1) * (len(missing) - i - 1)
+        print(
+            f"[{i + 1} of {len(missing)}, about {left / 60:.0f} min left] {table} {method} {repeat}: rmse "
+            f"{row['rmse']:.3f}, nll {row['nll']:.3f}, 90 % intervals cover {row['coverage_90']:.1%}, "
+            f"{row['seconds']:.0f} s",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -10,10 +10,10 @@ demo: $(READY)  ## sample a wide network on the embedded digits and draw the res
 	rm -rf runs/demo
 	$(BIN)/widebnn demo --out runs/demo
 
-test: $(READY)  ## all tests
+test: $(READY)  ## all tests but the long ones
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-test-long: $(READY)  ## all tests, and those that take long: scikit-learn's whole suite of checks
+test-long: $(READY)  ## all tests, also those that take long: scikit-learn's suite of checks, more statistics
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "long or not long"
 
 lint: $(READY)  ## style, types, and the rule against unsafe loading

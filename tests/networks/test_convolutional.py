@@ -363,6 +363,7 @@ def test_the_gradient_sees_every_parameter():
             assert np.all(leaf != 0), (network, jax.tree_util.keystr(path))
 
 
+@pytest.mark.long
 @pytest.mark.ambient
 @pytest.mark.parametrize(
     ("network", "fits"),

@@ -143,6 +143,7 @@ def test_planted_bug_is_caught(name):
     assert min(outcome.conservation, outcome.geweke) < ALPHA, f"{name} went unnoticed: {outcome}"
 
 
+@pytest.mark.long
 def test_class_probabilities_agree_between_coordinates():
     """Two chains that share nothing but the posterior: probabilities and their products at new inputs."""
     rng = np.random.default_rng(0)

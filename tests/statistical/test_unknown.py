@@ -72,6 +72,7 @@ def test_unknown_noise(sampler, coordinates):
     assert outcome.geweke > ALPHA
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", ["rwmh", "pcnl", "mala", "underdamped", "hmc", "elliptical_slice"])
 def test_unknown_noise_with_every_other_sampler(sampler):
     length = {"cycles": 2, "steps": 2} if sampler == "elliptical_slice" else {"cycles": 3}

@@ -27,6 +27,7 @@ def test_pcn_acceptance_rises_with_width():
     assert rates[0] + 0.1 < rates[1] < rates[2] - 0.05, rates
 
 
+@pytest.mark.long
 def test_langevin_acceptance_falls_with_width():
     """In the space of all weights, as in the paper."""
     rates = [acceptance("mala", 0.3, width, space="full") for width in (128, 512, 2048)]

@@ -88,9 +88,9 @@ def fit(
         ),
     ] = None,
     chains: Annotated[int, typer.Option(min=1, help="Number of independent chains.")] = 2,
-    burn_in: Annotated[int, typer.Option(min=1, help="Steps per chain that are discarded first.")] = 200,
+    burn_in: Annotated[int, typer.Option(min=1, help="Steps per chain that are discarded first.")] = 100,
     target_ess: Annotated[int, typer.Option(min=1, help="Chains run until there are as many effective draws.")] = 400,
-    max_steps: Annotated[int, typer.Option(min=4, help="Most steps per chain.")] = 5000,
+    max_steps: Annotated[int, typer.Option(min=4, help="Most steps per chain.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same model.")] = 0,
 ) -> None:
     """Fit a wide Bayesian neural network to a table and save it.

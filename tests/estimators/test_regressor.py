@@ -1,5 +1,6 @@
 """The regressor: calibrated on data with known noise, reproducible, shaped as scikit-learn expects."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -122,3 +123,24 @@ def test_mixture_quantiles_are_exact():
     centres = np.array([-5.0, 5.0])[:, None]
     found = mixture_quantiles(centres, np.ones(2), levels)[:, 0]
     np.testing.assert_allclose((norm.cdf(found + 5) + norm.cdf(found - 5)) / 2, levels, rtol=1e-9)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_ctrl_c_before_there_are_draws_stops_the_fit(data, monkeypatch, at):
+    """In the first burn-in, and in the second."""
+    from widebnn.estimators import base
+
+    runs = []
+
+    def interrupted(target, *arguments, **options):
+        runs.append(options)
+        result = widebnn.sample(target, *arguments, **options)
+        if len(runs) < at:
+            return result
+        return dataclasses.replace(result, interrupted=True, steps=0)
+
+    monkeypatch.setattr(base, "sample", interrupted)
+    model = WideBNNRegressor(width=8, depth=1, activation="erf", noise=NOISE, burn_in=2, max_steps=4, random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(data[0][:20], data[1][:20])
+    assert len(runs) == at

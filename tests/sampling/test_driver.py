@@ -230,3 +230,11 @@ def test_float32_is_checked_where_it_matters():
         widebnn.sample(widebnn.posterior(network, x, y, noise=1e-3), "pcn", step_size=0.1, steps=2)
     widebnn.sample(widebnn.posterior(network, x, y, noise=1e-3, dtype="float64"), "pcn", step_size=0.1, steps=2)
     widebnn.sample(widebnn.posterior(network, x, y, noise=0.1), "pcn", step_size=0.1, steps=2)
+
+
+def test_a_program_that_does_not_fit_into_memory_is_refused(monkeypatch):
+    monkeypatch.setattr("widebnn.sampling.driver.physical_memory", lambda: 1000)
+    with pytest.raises(widebnn.WidebnnError, match="GB of this machine: use fewer training rows"):
+        widebnn.sample(small_target("function"), "pcn", step_size=0.1, steps=2)
+    monkeypatch.setattr("widebnn.sampling.driver.physical_memory", lambda: None)
+    assert widebnn.sample(small_target("function"), "pcn", step_size=0.1, steps=2).steps == 2

@@ -160,11 +160,16 @@ class WideBNN(BaseEstimator):
 
         steps = draws
         result = run(steps, burn_in, seed + 1, start)
+        if result.steps < 4:
+            raise KeyboardInterrupt  # Ctrl-C, and nothing to predict with
         self.diagnostics_ = diagnose(result, target.y)
         while self.diagnostics_["ess"] < wanted and steps < most and not result.interrupted:
             seed += 1
             steps = min(math.ceil(steps * max(2.0, 1.2 * wanted / max(self.diagnostics_["ess"], 1.0))), most)
-            result = run(steps, max(burn_in // 2, 1), seed + 1, result.last)
+            longer = run(steps, max(burn_in // 2, 1), seed + 1, result.last)
+            if longer.interrupted:
+                break  # what the run before has is better than part of this one
+            result = longer
             self.diagnostics_ = diagnose(result, target.y)
         self._warn_if_not_converged(wanted)
         return result
@@ -215,6 +220,8 @@ def _scaled_by_curvature(
         collect=lambda key, u: {},
         progress=progress,
     )
+    if pilot.interrupted:
+        raise KeyboardInterrupt
     curvature = row_precision(target, jax.tree.map(lambda leaf: leaf[0], pilot.last))
     start = [rescale(curvature, 0.5, jax.tree.map(lambda leaf: leaf[i], pilot.last)) for i in range(chains)]  # noqa: B023
     return preconditioned(target, curvature), jax.tree.map(lambda *leaves: np.stack(leaves), *start)

@@ -3,8 +3,10 @@
 import csv
 import json
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -320,3 +322,20 @@ def test_models_without_a_fitting_table_are_refused(regression, folder, refused,
 def test_help_teaches(command, widebnn):
     code, stdout, _ = widebnn(command, "--help")
     assert code == 0 and f"Example: widebnn {command} " in stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_ctrl_c_while_fitting_is_one_sentence_and_nothing_written(tmp_path):
+    path = table(tmp_path / "train.csv", 60, seed=0)
+    command = [COMMAND, "fit", str(path), "--target", "price", "--out", str(tmp_path / "model")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        for line in running.stdout:
+            if line.startswith("Fitting"):
+                break
+        time.sleep(1.0)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Interrupted before there were draws" in out.replace("\n", " ")
+    assert "Traceback" not in err
+    assert not (tmp_path / "model").exists()

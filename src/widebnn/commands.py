@@ -115,7 +115,7 @@ def fit(
     inputs = f"{len(encoding.columns)} columns, {x.shape[1]} inputs ({_some(encoding.inputs)})"
     _say_notes(console, notes)
     _say(console, f"Fitting {target!r} to {len(x)} rows, {inputs}")
-    model = _estimator(
+    estimator = _estimator(
         classify,
         likelihood=None if likelihood is None else likelihood.value,
         width=width,
@@ -129,7 +129,14 @@ def fit(
         max_steps=max_steps,
         random_state=seed,
         progress=None,
-    ).fit(x, y)
+    )
+    try:
+        model = estimator.fit(x, y)
+    except KeyboardInterrupt:
+        _say(console, f"Interrupted before there were draws: {out} was not written, the same command starts anew.")
+        # A program may still run in JAX's threads, and the interpreter would crash if it took its data away.
+        sys.stdout.flush()
+        os._exit(130)
     save(model, folder, {"table": encoding.to_json()})
     _show(console, "the model", _summary(model) | {"seconds in total": time.perf_counter() - began})
     if model.hyperparameters_.input_scales is not None:

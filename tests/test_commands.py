@@ -324,6 +324,7 @@ def test_help_teaches(command, widebnn):
     assert code == 0 and f"Example: widebnn {command} " in stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 def test_ctrl_c_while_fitting_is_one_sentence_and_nothing_written(tmp_path):
     path = table(tmp_path / "train.csv", 60, seed=0)

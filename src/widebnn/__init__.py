@@ -7,12 +7,18 @@ The usual path is ``dense -> posterior -> sample``::
     result = widebnn.sample(target, "pcn", step_size=0.1, steps=5000, burn_in=1000, thin=10)
 """
 
-from widebnn import samplers
-from widebnn.errors import WidebnnError
-from widebnn.networks import Weights, dense, feature_map
-from widebnn.posteriors import LogNormal, Target, posterior
-from widebnn.posteriors.gaussian import GaussianTarget, gaussian_target
-from widebnn.sampling import Result, sample, track
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from widebnn import samplers
+    from widebnn.errors import WidebnnError
+    from widebnn.networks import Weights, dense, feature_map
+    from widebnn.posteriors import LogNormal, Target, posterior
+    from widebnn.posteriors.gaussian import GaussianTarget, gaussian_target
+    from widebnn.sampling import Result, sample, track
 
 __all__ = [
     "GaussianTarget",
@@ -30,3 +36,27 @@ __all__ = [
     "track",
 ]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "errors": ("WidebnnError",),
+    "networks": ("Weights", "dense", "feature_map"),
+    "posteriors": ("LogNormal", "Target", "posterior"),
+    "posteriors.gaussian": ("GaussianTarget", "gaussian_target"),
+    "sampling": ("Result", "sample", "track"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Names are looked up when they are first used: ``widebnn --help`` need not wait for JAX."""
+    if name == "samplers":
+        return importlib.import_module("widebnn.samplers")
+    for home, names in _HOMES.items():
+        if name in names:
+            value = getattr(importlib.import_module(f"widebnn.{home}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'widebnn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

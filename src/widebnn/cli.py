@@ -80,7 +80,7 @@ def sample(
     ] = "digits",
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the CIFAR-10 or MNIST files.")] = None,
     target_column: Annotated[
-        str | None, typer.Option("--target", help="Column of a .csv table to predict.  [default: the last]")
+        str | None, typer.Option("--target", help="Column of a .csv table to predict.", show_default="the last")
     ] = None,
     n_train: Annotated[int, typer.Option(help="Number of training rows, from the first.")] = 256,
     n_test: Annotated[int, typer.Option(help="Number of test rows.")] = 128,
@@ -102,15 +102,17 @@ def sample(
         bool | None,
         typer.Option(
             help="For function coordinates: let the chain carry the function at the test inputs, so that their "
-            "autocorrelation is that of the chain; otherwise they are drawn afresh.  [default: with --space full]"
+            "autocorrelation is that of the chain; otherwise they are drawn afresh.",
+            show_default="with --space full",
         ),
     ] = None,
     sampler: Annotated[Sampler, typer.Option(help="Markov kernel; lmc is the paper's name for mala.")] = Sampler.auto,
     step_size: Annotated[
-        float | None, typer.Option(help="Coefficient of the noise in the proposal.  [default: tuned during burn-in]")
+        float | None,
+        typer.Option(help="Coefficient of the noise in the proposal.", show_default="tuned during burn-in"),
     ] = None,
     num_steps: Annotated[int | None, typer.Option(help="Steps per hmc or hilbert_hmc trajectory.")] = None,
-    friction: Annotated[float | None, typer.Option(help="Friction of the underdamped chain.  [default: 1]")] = None,
+    friction: Annotated[float | None, typer.Option(help="Friction of the underdamped chain.", show_default="1")] = None,
     steps: Annotated[int, typer.Option(help="Steps per chain after burn-in.")] = 2000,
     burn_in: Annotated[int, typer.Option(help="Steps per chain that are discarded first.")] = 500,
     thin: Annotated[int, typer.Option(help="Keep every thin-th step.")] = 5,

@@ -49,6 +49,14 @@ class Likelihood(StrEnum):
     regression = "regression"
 
 
+class Transform(StrEnum):
+    """Scales of the target, for --help."""
+
+    auto = "auto"
+    asinh = "asinh"
+    none = "none"
+
+
 def fit(
     table: Annotated[Path, typer.Argument(help="CSV file, the first line with the names of the columns.")],
     target: Annotated[str, typer.Option(help="Column to predict.")],
@@ -80,6 +88,14 @@ def fit(
     input_scales: Annotated[
         bool | None,
         typer.Option(help="Choose a scale for every input by the evidence.", show_default="with at most 32 inputs"),
+    ] = None,
+    transform: Annotated[
+        Transform | None,
+        typer.Option(
+            help="Predict asinh(target / b) where errors grow with the target; everything is reported in its own "
+            "units.",
+            show_default="auto: where the evidence is clearly for it",
+        ),
     ] = None,
     likelihood: Annotated[
         Likelihood | None,
@@ -118,6 +134,7 @@ def fit(
     estimator = _estimator(
         classify,
         likelihood=None if likelihood is None else likelihood.value,
+        transform=None if transform is None else transform.value,
         width=width,
         depth=depth,
         activation=None if activation is None else activation.value,
@@ -272,14 +289,16 @@ def evaluate(
 # --- models
 
 
-def _estimator(classify: bool, likelihood: str | None, **parameters: Any) -> Any:
+def _estimator(classify: bool, likelihood: str | None, transform: str | None, **parameters: Any) -> Any:
     from widebnn import estimators
 
     if classify:
+        if transform is not None:
+            raise WidebnnError(f"--transform {transform} is for numbers; drop it or --classify.")
         return estimators.WideBNNClassifier(likelihood=likelihood or "softmax", **parameters)
     if likelihood is not None:
         raise WidebnnError(f"--likelihood {likelihood} is for classes; add --classify or leave it out.")
-    return estimators.WideBNNRegressor(**parameters)
+    return estimators.WideBNNRegressor(transform=transform or "auto", **parameters)
 
 
 def _load(folder: Path) -> tuple[Any, TableEncoding]:
@@ -345,7 +364,9 @@ def _summary(model: Any) -> dict[str, Any]:
     rows: dict[str, Any] = {"hidden layers": chosen.depth, "units per layer": model.width}
     rows |= {"activation": chosen.activation, "log evidence (infinite width)": chosen.log_evidence}
     if hasattr(model, "noise_"):
-        rows["noise, in units of the target"] = float(model.noise_.mean())
+        bent = model.y_bend_ is not None
+        rows["scale of the target"] = f"asinh(target / {model.y_bend_[0]:.4g})" if bent else "as it is"
+        rows["noise, in units of the target" + (", at its median" if bent else "")] = float(model.noise_.mean())
     for name in ("weight", "bias", "readout_weight", "readout_bias"):
         rows[f"prior std: {name.replace('_', ' ')}"] = getattr(chosen, f"{name}_std")
     rows |= {"draws": found["draws"], "effective draws": found["ess"], "largest R-hat": found["rhat"]}

@@ -18,7 +18,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from widebnn.diagnostics.convergence import ess, rhat
 from widebnn.diagnostics.summary import project_predictions
 from widebnn.errors import PrecisionWarning, WidebnnError, check_integer, check_real
+from widebnn.estimators.ascent import ascend
 from widebnn.estimators.ensemble import Ensemble, bytes_per_draw, collect_networks, evaluate, to_ensemble
+from widebnn.estimators.transform import location_and_scale
 from widebnn.networks.evidence import choose_hyperparameters
 from widebnn.posteriors import LogNormal, NetworkTarget
 from widebnn.posteriors.preconditioned import preconditioned, rescale, row_precision
@@ -32,7 +34,9 @@ STORE_BYTES = 2**30
 """How much the stored networks may take; beyond it fewer draws are kept."""
 RHAT_LIMIT = 1.05
 PILOT_GRADIENTS = 6
-"""Length of a trajectory on the way from the prior to the bulk of the posterior."""
+"""Length of a trajectory on the way to the bulk of the posterior."""
+MOST_PILOTS = 6
+"""How often it may be as long as the burn-in."""
 NOISE_PRIOR = LogNormal(0.1, log_sd=1.5)
 """Of noise that is sampled, in units of the standardised targets; the prior that the evidence has too."""
 SCALES = ("weight_std", "bias_std", "readout_weight_std", "readout_bias_std")
@@ -41,62 +45,49 @@ SCALES = ("weight_std", "bias_std", "readout_weight_std", "readout_bias_std")
 class WideBNN(BaseEstimator):
     """Base class of :class:`WideBNNRegressor` and :class:`WideBNNClassifier`."""
 
-    def __init__(
+    # Parameters of both, which scikit-learn wants in the signature of each.
+    width: int
+    depth: int | None
+    activation: str | None
+    noise: float | str | None
+    input_scales: bool | None
+    sampler: str
+    step_size: float | None
+    chains: int
+    burn_in: int
+    target_ess: int
+    max_steps: int
+    random_state: Any
+    progress: bool | None
+
+    def _keep(self, arguments: dict[str, Any]) -> None:
+        """Every argument of the constructor as an attribute, as it came."""
+        for name, value in arguments.items():
+            if name != "self":
+                setattr(self, name, value)
+
+    def _fit(
         self,
-        width: int = 1024,
-        *,
-        depth: int | None = None,
-        activation: str | None = None,
-        noise: float | str | None = None,
-        weight_std: float | None = None,
-        bias_std: float | None = None,
-        readout_weight_std: float | None = None,
-        readout_bias_std: float | None = None,
-        input_scales: bool | None = None,
-        sampler: str = "auto",
-        step_size: float | None = None,
-        chains: int = 2,
-        burn_in: int = 100,
-        target_ess: int = 400,
-        max_steps: int = 1000,
-        random_state: Any = None,
-        progress: bool | None = False,
-    ):
-        self.width = width
-        self.depth = depth
-        self.activation = activation
-        self.noise = noise
-        self.weight_std = weight_std
-        self.bias_std = bias_std
-        self.readout_weight_std = readout_weight_std
-        self.readout_bias_std = readout_bias_std
-        self.input_scales = input_scales
-        self.sampler = sampler
-        self.step_size = step_size
-        self.chains = chains
-        self.burn_in = burn_in
-        self.target_ess = target_ess
-        self.max_steps = max_steps
-        self.random_state = random_state
-        self.progress = progress
+        x: np.ndarray,
+        standard_targets: Callable[[np.ndarray, int], np.ndarray],
+        build: Callable[..., NetworkTarget],
+    ) -> None:
+        """Everything after the checks of x (n x m).
 
-    def _fit(self, x: np.ndarray, y: np.ndarray, build: Callable[..., NetworkTarget]) -> None:
-        """Everything after the checks of x (n x m) and the standardisation of y (n x outputs).
-
-        ``build(x, dtype)`` is the target for ``network_``.
+        ``standard_targets(x, seed)`` are what the evidence looks at, n x outputs, and ``build(x, dtype)`` is the target
+        for ``network_``; both are given standardised inputs.
         """
         width = check_integer("width", self.width, 1)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.x_mean_, self.x_scale_ = location_and_scale(x)
         x = self._standardise(x)
-        own = x.shape[1] <= MANY_INPUTS if self.input_scales is None else bool(self.input_scales)
+        y = standard_targets(x, seed)
         self.hyperparameters_ = choose_hyperparameters(
             x,
             y,
-            depths=DEPTHS if self.depth is None else (check_integer("depth", self.depth, 1),),
-            activations=ACTIVATIONS if self.activation is None else (self.activation,),
+            **self._candidates(),
             fixed=self._fixed_scales(),
-            input_scales=own and x.shape[1] > 1,
+            input_scales=self._has_input_scales(x),
             seed=seed,
         )
         if self.hyperparameters_.input_scales is not None:
@@ -106,6 +97,17 @@ class WideBNN(BaseEstimator):
         result = self._sample_precisely(lambda dtype: build(x, dtype), seed)
         self.ensemble_: Ensemble = to_ensemble(result.draws, len(self.network_.widths))
         self.posterior_ = _datatree(result)
+
+    def _candidates(self) -> dict[str, Any]:
+        """What the evidence may choose from."""
+        return {
+            "depths": DEPTHS if self.depth is None else (check_integer("depth", self.depth, 1),),
+            "activations": ACTIVATIONS if self.activation is None else (self.activation,),
+        }
+
+    def _has_input_scales(self, x: np.ndarray) -> bool:
+        own = x.shape[1] <= MANY_INPUTS if self.input_scales is None else bool(self.input_scales)
+        return own and x.shape[1] > 1
 
     def _fixed_scales(self) -> dict[str, float]:
         """The scales that are given instead of chosen."""
@@ -163,7 +165,7 @@ class WideBNN(BaseEstimator):
         if result.steps < 4:
             raise KeyboardInterrupt  # Ctrl-C, and nothing to predict with
         self.diagnostics_ = diagnose(result, target.y)
-        while self.diagnostics_["ess"] < wanted and steps < most and not result.interrupted:
+        while self._shortcomings(wanted) and steps < most and not result.interrupted:
             seed += 1
             steps = min(math.ceil(steps * max(2.0, 1.2 * wanted / max(self.diagnostics_["ess"], 1.0))), most)
             longer = run(steps, max(burn_in // 2, 1), seed + 1, result.last)
@@ -180,16 +182,21 @@ class WideBNN(BaseEstimator):
 
         save(self, folder)
 
-    def _warn_if_not_converged(self, wanted: int) -> None:
+    def _shortcomings(self, wanted: int) -> list[str]:
+        """Why the draws are not enough."""
         found = self.diagnostics_
         reasons = []
         if found["rhat"] is not None and found["rhat"] > RHAT_LIMIT:
             reasons.append(f"R-hat is {found['rhat']:.3f} (should be below {RHAT_LIMIT})")
         if found["ess"] < wanted:
             reasons.append(f"{found['ess']:.0f} effective draws of {wanted} wanted")
+        return reasons
+
+    def _warn_if_not_converged(self, wanted: int) -> None:
+        reasons, steps = self._shortcomings(wanted), self.diagnostics_["steps"]
         if reasons:
             warnings.warn(
-                f"the chains have not converged: {' and '.join(reasons)} after {found['steps']} steps; raise max_steps "
+                f"the chains have not converged: {' and '.join(reasons)} after {steps} steps; raise max_steps "
                 f"(now {self.max_steps}) or the width, or lower target_ess",
                 ConvergenceWarning,
                 stacklevel=5,
@@ -209,28 +216,35 @@ def _scaled_by_curvature(
     target: NetworkTarget, chains: int, burn_in: int, seed: int, progress: bool | None
 ) -> tuple[NetworkTarget, Any]:
     """The target in coordinates scaled by its curvature, and where chains are after a burn-in of short trajectories."""
-    pilot = sample(
-        target,
-        "hilbert_hmc",
-        num_steps=PILOT_GRADIENTS,
-        steps=1,
-        burn_in=burn_in,
-        chains=chains,
-        seed=seed,
-        collect=lambda key, u: {},
-        progress=progress,
-    )
-    if pilot.interrupted:
-        raise KeyboardInterrupt
-    curvature = row_precision(target, jax.tree.map(lambda leaf: leaf[0], pilot.last))
-    start = [rescale(curvature, 0.5, jax.tree.map(lambda leaf: leaf[i], pilot.last)) for i in range(chains)]  # noqa: B023
+    last = ascend(target, chains, seed)
+    for attempt in range(MOST_PILOTS):
+        pilot = sample(
+            target,
+            "hilbert_hmc",
+            num_steps=PILOT_GRADIENTS,
+            steps=max(burn_in - burn_in // 2, 2),
+            burn_in=burn_in // 2,
+            chains=chains,
+            seed=seed + 7919 * attempt,
+            collect=lambda key, u: {},
+            initial=last,
+            progress=progress,
+        )
+        if pilot.interrupted:
+            raise KeyboardInterrupt
+        last = pilot.last
+        if not _drifts(pilot.stats["lp"]):
+            break
+    curvature = row_precision(target, jax.tree.map(lambda leaf: leaf[0], last))
+    start = [rescale(curvature, 0.5, jax.tree.map(lambda leaf: leaf[i], last)) for i in range(chains)]  # noqa: B023
     return preconditioned(target, curvature), jax.tree.map(lambda *leaves: np.stack(leaves), *start)
 
 
-def location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation per column; a constant column has scale 1."""
-    mean, scale = values.mean(axis=0), values.std(axis=0)
-    return mean, np.where(scale > 1e-12 * np.maximum(np.abs(mean), 1e-300), scale, 1.0)
+def _drifts(lp: np.ndarray) -> bool:
+    """Whether the log-likelihood of some chain (chains x steps) is still on its way: its second half is elsewhere."""
+    half = lp.shape[1] // 2
+    before, after = lp[:, :half], lp[:, half:]
+    return bool(np.any(np.abs(after.mean(axis=1) - before.mean(axis=1)) > 1.5 * after.std(axis=1) + 1.0))
 
 
 def diagnose(result: Result, y: Any) -> dict[str, Any]:

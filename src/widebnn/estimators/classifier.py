@@ -59,26 +59,7 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         random_state: Any = None,
         progress: bool | None = False,
     ):
-        super().__init__(
-            width,
-            depth=depth,
-            activation=activation,
-            noise=noise,
-            weight_std=weight_std,
-            bias_std=bias_std,
-            readout_weight_std=readout_weight_std,
-            readout_bias_std=readout_bias_std,
-            input_scales=input_scales,
-            sampler=sampler,
-            step_size=step_size,
-            chains=chains,
-            burn_in=burn_in,
-            target_ess=target_ess,
-            max_steps=max_steps,
-            random_state=random_state,
-            progress=progress,
-        )
-        self.likelihood = likelihood
+        self._keep(locals())
 
     def fit(self, X: Any, y: Any) -> WideBNNClassifier:
         """Sample the posterior given inputs X (n x m) and class labels y (n)."""
@@ -101,7 +82,7 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
             return posterior(self.network_, x, one_hot - LABEL_SHIFT, noise=noise, dtype=dtype)
 
         # One-hot rows add up to one: evidence would count a direction without noise, contrasts have what they say.
-        self._fit(X, one_hot @ _contrasts(len(self.classes_)), build)
+        self._fit(X, lambda x, seed: one_hot @ _contrasts(len(self.classes_)), build)
         return self
 
     def _with_unit_outputs(self, x: np.ndarray) -> Any:

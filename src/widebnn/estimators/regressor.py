@@ -10,9 +10,10 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from widebnn.errors import check_integer, check_numbers
-from widebnn.estimators.base import NOISE_PRIOR, WideBNN, location_and_scale
+from widebnn.errors import WidebnnError, check_choice, check_integer, check_numbers
+from widebnn.estimators.base import NOISE_PRIOR, WideBNN
 from widebnn.estimators.ensemble import mixture_quantiles
+from widebnn.estimators.transform import bend, choose_bend, location_and_scale, log_slope, unbend, unbent_moments
 from widebnn.posteriors import posterior
 
 COMPONENTS = 1000
@@ -27,9 +28,37 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
     32 of them). ``noise`` is in units of y; ``noise="sample"`` makes it an unknown of the chain. Chains run until the
     function has ``target_ess`` effective draws, or warn.
 
+    Where errors grow with the target, the network is fitted to asinh(y / b): ``transform="auto"`` does that if the
+    evidence is clearly for it, ``"asinh"`` always and ``"none"`` never. Everything predicted is in units of y.
+
     Attributes after ``fit``: ``posterior_`` (an ArviZ DataTree of the run), ``diagnostics_`` (ESS, R-hat, acceptance),
-    ``hyperparameters_``, ``noise_`` (standard deviation of an observation, in units of y), ``ensemble_``, ``network_``.
+    ``hyperparameters_``, ``noise_`` (standard deviation of an observation, in units of y; at the median of y if its
+    scale is bent), ``y_bend_`` (b, or None), ``ensemble_``, ``network_``.
     """
+
+    def __init__(
+        self,
+        width: int = 1024,
+        *,
+        transform: str = "auto",
+        depth: int | None = None,
+        activation: str | None = None,
+        noise: float | str | None = None,
+        weight_std: float | None = None,
+        bias_std: float | None = None,
+        readout_weight_std: float | None = None,
+        readout_bias_std: float | None = None,
+        input_scales: bool | None = None,
+        sampler: str = "auto",
+        step_size: float | None = None,
+        chains: int = 2,
+        burn_in: int = 100,
+        target_ess: int = 400,
+        max_steps: int = 1000,
+        random_state: Any = None,
+        progress: bool | None = False,
+    ):
+        self._keep(locals())
 
     def fit(self, X: Any, y: Any) -> WideBNNRegressor:
         """Sample the posterior given inputs X (n x m) and targets y (n, or n x outputs)."""
@@ -37,26 +66,55 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         y = np.asarray(y, np.float64)
         self.single_output_ = y.ndim == 1
         y = y.reshape(len(y), -1)
-        self.y_mean_, self.y_scale_ = location_and_scale(y)
-        y = (y - self.y_mean_) / self.y_scale_
+
+        def standard_targets(x, seed):
+            self.y_bend_ = self._choose_bend(x, y, seed)
+            self.y_mean_, self.y_scale_ = location_and_scale(bend(y, self.y_bend_))
+            return self._standardise_targets(y)
 
         def build(x, dtype):
             noise = NOISE_PRIOR if self.noise == "sample" else self.hyperparameters_.noise
-            return posterior(self.network_, x, y, noise=noise, dtype=dtype)
+            return posterior(self.network_, x, self._standardise_targets(y), noise=noise, dtype=dtype)
 
-        self._fit(X, y, build)
-        self.noise_ = float(np.mean(self.ensemble_.noise)) * self.y_scale_
+        self._fit(X, standard_targets, build)
+        slope = np.exp(log_slope(np.median(y, axis=0), self.y_bend_))
+        self.noise_ = float(np.mean(self.ensemble_.noise)) * self.y_scale_ / slope
         return self
+
+    def _choose_bend(self, x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray | None:
+        transform = check_choice("transform", self.transform, ("auto", "asinh", "none"))
+        own_noise = self.noise is not None and self.noise != "sample"
+        if transform == "asinh" and own_noise:
+            raise WidebnnError(
+                f"noise={self.noise!r} is in units of y and transform='asinh' bends them; leave one out."
+            )
+        if transform == "none" or own_noise:
+            return None
+        options = {name: values[:1] for name, values in self._candidates().items()}
+        options |= {"fixed": self._fixed_scales(), "input_scales": self._has_input_scales(x)}
+        return choose_bend(x, y, seed, always=transform == "asinh", **options)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The posterior mean; with ``return_std`` also the standard deviation of a new observation."""
-        parts = self._evaluate(X, lambda _, means, draws: (means.mean(axis=0), np.mean(draws**2, axis=(0, 3))))
+        parts = self._evaluate(X, lambda _, means, draws: self._moments(means, draws))
         mean = np.concatenate([part[0] for part in parts])
         if not return_std:
-            return self._shape(mean)
-        second = np.concatenate([part[1] for part in parts])
-        variance = np.maximum(second - mean**2, 0.0) + np.mean(self._noise() ** 2)
-        return self._shape(mean), self._shape(np.sqrt(variance) * self.y_scale_, raw=True)
+            return self._shape(mean, raw=True)
+        variance = np.concatenate([part[1] for part in parts])
+        return self._shape(mean, raw=True), self._shape(np.sqrt(variance), raw=True)
+
+    def _moments(self, means: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of new observations, rows x outputs."""
+        if self.y_bend_ is None:
+            mean = means.mean(axis=0)
+            variance = np.maximum(np.mean(draws**2, axis=(0, 3)) - mean**2, 0.0) + np.mean(self._noise() ** 2)
+            return mean * self.y_scale_ + self.y_mean_, variance * self.y_scale_**2
+        centres, std = self._components(draws, every=True)
+        first, second = unbent_moments(
+            centres * self.y_scale_ + self.y_mean_, std[:, None, None] * self.y_scale_, self.y_bend_
+        )
+        mean = first.mean(axis=0)
+        return mean, np.maximum(second.mean(axis=0) - mean**2, 0.0)
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> np.ndarray:
         """Quantiles of a new observation, the levels along the first axis."""
@@ -68,7 +126,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
         """The log of the predictive density of observations y at X, per row, all outputs together."""
-        y = self._standard_targets(X, y)
+        raw, y = self._checked_targets(X, y)
 
         def reduce(rows, _means, draws):
             centres, std = self._components(draws, every=True)
@@ -76,11 +134,12 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
             logs = np.sum(-0.5 * z**2 - np.log(std)[:, None, None] - 0.5 * np.log(2 * np.pi), axis=2)
             return np.logaddexp.reduce(logs, axis=0) - np.log(len(logs))
 
-        return np.concatenate(self._evaluate(X, reduce)) - np.sum(np.log(self.y_scale_))
+        slopes = log_slope(raw, self.y_bend_) - np.log(self.y_scale_)
+        return np.concatenate(self._evaluate(X, reduce)) + np.sum(slopes, axis=1)
 
     def cdf(self, X: Any, y: Any) -> np.ndarray:
         """The predictive probability of an observation below y at X, shaped like y: uniform if all is calibrated."""
-        y = self._standard_targets(X, y)
+        _, y = self._checked_targets(X, y)
 
         def reduce(rows, _means, draws):
             centres, std = self._components(draws, every=True)
@@ -108,11 +167,16 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
             samples = samples + parts[0][1][:, None, None] * random.standard_normal(samples.shape)
         return np.stack([self._shape(one) for one in samples], axis=-1)
 
-    def _standard_targets(self, X: Any, y: Any) -> np.ndarray:
+    def _checked_targets(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Observations as rows x outputs, and standardised."""
         check_is_fitted(self)
         y = check_numbers("y", y)
         check_consistent_length(X, y)
-        return (y.reshape(len(y), -1) - self.y_mean_) / self.y_scale_
+        y = y.reshape(len(y), -1)
+        return y, self._standardise_targets(y)
+
+    def _standardise_targets(self, y: np.ndarray) -> np.ndarray:
+        return (bend(y, self.y_bend_) - self.y_mean_) / self.y_scale_
 
     def _noise(self) -> np.ndarray:
         return np.asarray(self.ensemble_.noise, np.float64)
@@ -128,5 +192,5 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         return centres[::step], std[::step]
 
     def _shape(self, values: np.ndarray, raw: bool = False) -> np.ndarray:
-        values = values if raw else values * self.y_scale_ + self.y_mean_
+        values = values if raw else unbend(values * self.y_scale_ + self.y_mean_, self.y_bend_)
         return values[:, 0] if self.single_output_ else values

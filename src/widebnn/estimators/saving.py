@@ -42,7 +42,7 @@ FORMAT, VERSION = "widebnn-model", 1
 DOCUMENT, ARRAYS, POSTERIOR = "model.json", "ensemble.npz", "posterior.nc"
 KINDS: dict[str, type[WideBNN]] = {"regressor": WideBNNRegressor, "classifier": WideBNNClassifier}
 NEEDED = {
-    "regressor": ("n_features_in_", "x_mean_", "x_scale_", "y_mean_", "y_scale_", "single_output_"),
+    "regressor": ("n_features_in_", "x_mean_", "x_scale_", "y_mean_", "y_scale_", "y_bend_", "single_output_"),
     "classifier": ("n_features_in_", "x_mean_", "x_scale_", "y_mean_", "y_scale_", "classes_"),
 }
 APART = ("hyperparameters_", "network_", "ensemble_", "diagnostics_", "posterior_")
@@ -230,11 +230,14 @@ def _restore(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     model.diagnostics_ = _decode_all(document["diagnostics"])
     inputs, outputs = model.n_features_in_, model.ensemble_.mean.shape[2]
     _require(type(inputs) is int and inputs == model.network_.input_dim, "the network has other inputs")
-    for name, size in (("x_mean_", inputs), ("x_scale_", inputs), ("y_mean_", outputs), ("y_scale_", outputs)):
+    sizes = {"x_mean_": inputs, "x_scale_": inputs, "y_mean_": outputs, "y_scale_": outputs}
+    if kind == "regressor" and model.y_bend_ is not None:
+        sizes["y_bend_"] = outputs
+    for name, size in sizes.items():
         vector = getattr(model, name)
         good = isinstance(vector, np.ndarray) and vector.shape == (size,) and vector.dtype.kind == "f"
         _require(good and bool(np.isfinite(vector).all()), f"{name} must be {size} numbers")
-        _require("scale" not in name or bool(np.all(vector > 0)), f"{name} must be positive")
+        _require("mean" in name or bool(np.all(vector > 0)), f"{name} must be positive")
     if kind == "regressor":
         _require(
             type(model.single_output_) is bool and (not model.single_output_ or outputs == 1), "the outputs differ"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -65,8 +64,6 @@ class FunctionSpace(NamedTuple):
     """V: an orthonormal basis of the row space of X~ in R^(m+1)."""
     psi: Callable[[Any], jax.Array]
     """Coordinates -> Psi at the training inputs."""
-    columns: Callable[[jax.Array], jax.Array]
-    """Some columns of A_1 -> the columns of Psi that belong to them, if there is one hidden layer."""
     extend: Callable[[Any], Extension]
     """New inputs -> their extension, also while traced."""
     at_new_inputs: Callable[[Any, Extension, Any], jax.Array]
@@ -104,10 +101,6 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
 
     def psi(layers):
         values = network.readout_inputs(network.activate(forward(layers)[-1]))
-        return values[inverse.reshape(-1)] if repeated else values
-
-    def columns(a):
-        values = network.activate(product(factor, a)) * (network.readout_weight_std / math.sqrt(network.widths[0]))
         return values[inverse.reshape(-1)] if repeated else values
 
     def extend(x_new):
@@ -155,7 +148,7 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
             layers.append(w if _is_its_own_root(inputs) else jnp.linalg.lstsq(_layer_root(inputs), f)[0])
         return tuple(layers)
 
-    return FunctionSpace(tuple(shapes), v, psi, columns, extend, at_new_inputs, hidden_weights, from_hidden)
+    return FunctionSpace(tuple(shapes), v, psi, extend, at_new_inputs, hidden_weights, from_hidden)
 
 
 def row_space(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -302,7 +295,6 @@ def function_target(
         predict=predict,
         carry=carry,
         projections=None if remainder is None else remainder.project,
-        columns=space.columns if len(widths) == 1 and carry is None and not full else None,
     )
 
 

@@ -76,7 +76,6 @@ def preconditioned(target: NetworkTarget, precisions: list[np.ndarray | None]) -
         from_weights=lambda *weights: to_v(target.from_weights(*weights)),
         predict=lambda key, v, *x: target.predict(key, to_u(v), *x),
         in_double=None if in_double is None else lambda: preconditioned(in_double(), precisions),
-        columns=None,
         unknown_at=None if unknown_at is None else lambda v: unknown_at(to_u(v)),
     )
 

@@ -12,11 +12,23 @@ import jax.numpy as jnp
 
 LEAST_ROWS = 128
 MOST_BLOCKS = 4
+FLAT = 8
+"""From so many columns per row on, a Gram matrix is computed whole: its blocks would be read too often."""
+FEW = 8
+"""Products with at most so many columns are sums, which read a matrix once, in any precision."""
 
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
     """a @ b, never in less than the precision of its operands."""
     return jnp.matmul(a, b, precision="highest")
+
+
+def double_product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """a @ b in float64, where b has few columns or a may be copied."""
+    b = b.astype(jnp.float64)
+    if b.shape[1] > FEW:
+        return a.astype(jnp.float64) @ b
+    return jnp.stack([jnp.sum(a.astype(jnp.float64) * column, axis=1) for column in b.T], axis=1)
 
 
 def row_blocks(rows: int) -> list[tuple[int, int]]:
@@ -28,6 +40,8 @@ def row_blocks(rows: int) -> list[tuple[int, int]]:
 
 def lower_product(factor: jax.Array, a: jax.Array) -> jax.Array:
     """factor @ a for a factor with zeros above its diagonal."""
+    if factor.shape[0] >= 2 * factor.shape[1]:
+        return product(factor, a)  # mostly below the triangle
     blocks = [product(factor[first:end, :end], a[:end]) for first, end in row_blocks(factor.shape[0])]
     return jnp.concatenate(blocks) if len(blocks) > 1 else blocks[0]
 
@@ -35,5 +49,7 @@ def lower_product(factor: jax.Array, a: jax.Array) -> jax.Array:
 def lower_gram(a: jax.Array) -> jax.Array:
     """a a' on and below the diagonal, which is what a Cholesky factorisation reads; above it some entries are zero."""
     rows = a.shape[0]
+    if a.shape[1] >= FLAT * rows:
+        return product(a, a.T)
     blocks = [jnp.pad(product(a[first:end], a[:end].T), ((0, 0), (0, rows - end))) for first, end in row_blocks(rows)]
     return jnp.concatenate(blocks) if len(blocks) > 1 else blocks[0]

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax.linalg import cholesky, triangular_solve
 
-from widebnn.posteriors.products import lower_gram, product
+from widebnn.posteriors.products import double_product, lower_gram, product
 from widebnn.posteriors.target import Prediction
 
 
@@ -166,9 +166,8 @@ def _evidence(psi, y, noise, form):
         weights = _solve_lower(factor, white, transpose=True)
     else:
         factor = _lower(_gram(psi.T) / noise**2 + jnp.eye(p))
-        wide = psi.astype(jnp.float64)
-        mu = _solve_lower(factor, _solve_lower(factor, wide.T @ y / noise**2), transpose=True)
-        residual = y - wide @ mu
+        mu = _solve_lower(factor, _solve_lower(factor, double_product(psi.T, y) / noise**2), transpose=True)
+        residual = y - double_product(psi, mu)
         half_log_det = jnp.sum(jnp.log(jnp.diagonal(factor))) + n * jnp.log(noise)
         quadratic = jnp.sum(residual**2) / noise**2 + jnp.sum(mu**2)
         weights = residual / noise**2
@@ -191,16 +190,17 @@ def _log_evidence_backward(form, saved, cotangent):
     psi, y, noise, factor, a = saved
     n, p = psi.shape
     outputs = y.shape[1]
-    inverse_factor = _inverse_of_lower(factor)
-    inverse = inverse_factor.T @ inverse_factor
+    # In the dtype of Psi: an error of a gradient costs a little acceptance, never exactness.
+    inverse_factor = _inverse_of_lower(factor).astype(psi.dtype)
+    inverse = product(inverse_factor.T, inverse_factor)
     if form == "dual":
         by_kernel = (a @ a.T - outputs * inverse).astype(psi.dtype)
         by_psi = product(by_kernel, psi)
         trace = jnp.trace(inverse)
     else:
         # K^-1 Psi = Psi Sigma / s^2 and Psi' a = mu, so no n x n matrix appears.
-        mu = psi.T.astype(jnp.float64) @ a
-        whitened = product(psi, inverse.astype(psi.dtype))
+        mu = double_product(psi.T, a)
+        whitened = product(psi, inverse)
         by_psi = (a @ mu.T - (outputs / noise**2) * whitened).astype(psi.dtype)
         trace = (n - p + jnp.trace(inverse)) / noise**2
     by_noise = noise * (jnp.sum(a**2) - outputs * trace)

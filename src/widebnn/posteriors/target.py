@@ -66,9 +66,6 @@ class NetworkTarget(Target):
     unknown_at: Callable[[Any], jax.Array] | None = None
     """u -> the scale that is sampled with the chain (unknown.py): the noise, or softmax: the scale of the logits."""
 
-    columns: Callable[[jax.Array], jax.Array] | None = None
-    """Coordinates of some hidden units -> their columns of Psi, where a sampler can move single units."""
-
     def noise_at(self, u: Any) -> Any:
         """The standard deviation of the observations at a position of the chain."""
         return self.noise if self.unknown_at is None or self.likelihood == "softmax" else self.unknown_at(u)

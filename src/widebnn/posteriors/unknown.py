@@ -112,7 +112,6 @@ def _extended(known: Callable[[Any], NetworkTarget], prior: LogNormal) -> Networ
         from_weights=from_weights,
         predict=lambda key, u, *x: at(u.z).predict(key, u.network, *x),
         unknown_at=lambda u: prior.at(u.z),
-        columns=None,
     )
 
 

@@ -1,0 +1,53 @@
+"""A start near the bulk of the posterior: Adam uphill from a draw of the prior.
+
+Where the data say much, a chain that starts in the prior climbs for hundreds of gradients in steps that are small
+because the slope is steep. An optimiser climbs in a few dozen, and beyond the bulk, to which the chain then falls back
+quickly along the steep directions. Chains forget where they started; this only makes it soon.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from widebnn.posteriors import NetworkTarget
+from widebnn.precision import double_precision, one_blas_thread
+
+STEPS = 60
+RATE = 0.03
+"""The first step of every coordinate; later ones fall to zero along half a cosine."""
+
+
+def ascend(target: NetworkTarget, chains: int, seed: int) -> Any:
+    """Positions of the chains after the climb, stacked; where it meets a non-finite slope, it stays where it is."""
+
+    def log_density(u):
+        square = sum(jnp.sum(leaf.astype(jnp.float64) ** 2) for leaf in jax.tree.leaves(u))
+        return target.log_likelihood(u) - square / 2
+
+    def climb(u):
+        def step(i, carry):
+            u, mean, square = carry
+            slope = jax.grad(log_density)(u)
+            finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(slope)]))
+            slope = jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0), slope)
+            mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, slope)
+            square = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g**2, square, slope)
+            rate = RATE * 0.5 * (1 + jnp.cos(jnp.pi * i / STEPS)) * jnp.where(finite, 1.0, 0.0)
+            shrink = jnp.sqrt(1 - 0.999 ** (i + 1)) / (1 - 0.9 ** (i + 1))  # both averages start at zero
+
+            def move(x, m, s):
+                return (x + rate * shrink * m / (jnp.sqrt(s) + 1e-8)).astype(x.dtype)
+
+            return jax.tree.map(move, u, mean, square), mean, square
+
+        zeros = jax.tree.map(jnp.zeros_like, u)
+        return jax.lax.fori_loop(0, STEPS, step, (u, zeros, zeros))[0]
+
+    with double_precision(), one_blas_thread():
+        run = jax.jit(climb)
+        keys = jax.random.split(jax.random.key(seed), chains)
+        ends = [run(jax.jit(target.sample_reference)(key)) for key in keys]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *ends)

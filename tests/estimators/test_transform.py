@@ -1,0 +1,102 @@
+"""Targets on the asinh scale: exact moments, and a proper, calibrated predictive distribution in units of y."""
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from widebnn.errors import WidebnnError
+from widebnn.estimators import WideBNNRegressor
+from widebnn.estimators.transform import bend, choose_bend, log_slope, unbend, unbent_moments
+
+pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("transform")]
+NETWORK = {"depths": (1,), "activations": ("erf",), "fixed": {}}
+SMALL = {"width": 128, "depth": 1, "activation": "erf", "target_ess": 50, "max_steps": 200}
+
+
+def with_growing_errors(rows, seed):
+    """Errors of 10 % of the target, which spans a factor of 400."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, size=(rows, 2))
+    return x, np.exp(3 * x[:, 0] + 0.5 * np.sin(3 * x[:, 1]) + 0.1 * rng.normal(size=rows))
+
+
+def with_equal_errors(rows, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, size=(rows, 2))
+    return x, 3 + x[:, 0] + 0.5 * np.sin(3 * x[:, 1]) + 0.1 * rng.normal(size=rows)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return WideBNNRegressor(**SMALL, random_state=0).fit(*with_growing_errors(150, 0))
+
+
+@pytest.mark.parametrize("b", [None, np.array([0.3, 20.0])])
+def test_bend_and_back(b):
+    y = np.random.default_rng(0).normal(size=(50, 2)) * 10
+    np.testing.assert_allclose(unbend(bend(y, b), b), y, rtol=1e-12)
+    step = 1e-6
+    np.testing.assert_allclose((bend(y + step, b) - bend(y - step, b)) / (2 * step), np.exp(log_slope(y, b)), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("centre", "std"), [(0.0, 0.5), (2.0, 0.1), (-3.0, 1.0)])
+def test_moments_are_those_of_the_integral(centre, std):
+    b = 0.7
+    first, second = unbent_moments(np.array(centre), np.array(std), np.array(b))
+    density = norm(centre, std).pdf
+    ends = centre - 12 * std, centre + 14 * std
+    np.testing.assert_allclose(first, quad(lambda z: b * np.sinh(z) * density(z), *ends)[0], rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(second, quad(lambda z: (b * np.sinh(z)) ** 2 * density(z), *ends)[0], rtol=1e-8)
+
+
+def test_chosen_where_errors_grow_with_the_target():
+    x, y = with_growing_errors(150, 0)
+    b = choose_bend(x, y[:, None], 0, always=False, **NETWORK)
+    assert b is not None and 0.1 * np.median(y) < b[0] < 2 * np.median(y)
+    # It is a scale: in other units it is the same.
+    np.testing.assert_allclose(choose_bend(x, 1e6 * y[:, None], 0, always=False, **NETWORK), 1e6 * b)
+
+
+def test_not_chosen_where_they_do_not():
+    x, y = with_equal_errors(150, 1)
+    assert choose_bend(x, y[:, None], 0, always=False, **NETWORK) is None
+    assert choose_bend(x, y[:, None], 0, always=True, **NETWORK) is not None
+    assert choose_bend(x, np.zeros((150, 1)), 0, always=True, **NETWORK) is None
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_predictions_are_calibrated(fitted):
+    assert fitted.y_bend_ is not None
+    x, y = with_growing_errors(400, 1)
+    low, high = fitted.predict_quantiles(x, [0.05, 0.95])
+    inside = (low < y) & (y < high)
+    assert 0.84 < inside.mean() < 0.96
+    small = y < np.median(y)
+    assert abs(inside[small].mean() - inside[~small].mean()) < 0.1
+    below = fitted.cdf(x, y)
+    np.testing.assert_array_equal((below > 0.05) & (below < 0.95), inside)
+    plain = WideBNNRegressor(**SMALL, transform="none", random_state=0).fit(*with_growing_errors(150, 0))
+    assert fitted.log_density(x, y).mean() > plain.log_density(x, y).mean() + 0.3
+
+
+def test_density_is_that_of_the_other_predictions(fitted):
+    x = with_growing_errors(3, 2)[0]
+    for row in x:
+        row = row[None]
+        mean, std = (float(values[0]) for values in fitted.predict(row, return_std=True))
+        grid = np.linspace(mean - 12 * std, mean + 20 * std, 4001)
+        density = np.exp(fitted.log_density(np.repeat(row, len(grid), axis=0), grid))
+        np.testing.assert_allclose(np.trapezoid(density, grid), 1, rtol=1e-3)
+        np.testing.assert_allclose(np.trapezoid(density * grid, grid), mean, rtol=1e-3)
+        np.testing.assert_allclose(np.trapezoid(density * (grid - mean) ** 2, grid), std**2, rtol=5e-3)
+        draws = fitted.sample_y(row, n_samples=4000)[0]
+        assert abs(draws.mean() - mean) < 5 * std / np.sqrt(400)
+
+
+def test_noise_in_units_of_the_target_is_not_bent():
+    x, y = with_growing_errors(40, 0)
+    with pytest.raises(WidebnnError, match="leave one out"):
+        WideBNNRegressor(**SMALL, transform="asinh", noise=0.1).fit(x, y)
+    with pytest.raises(WidebnnError, match="transform must be one of"):
+        WideBNNRegressor(**SMALL, transform="log").fit(x, y)

@@ -128,7 +128,7 @@ def run_gp(split: Split, seed: int) -> Predictive:
     y = units.standard(split.y)
     kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF(np.ones(inputs), (1e-2, 1e3)) + WhiteKernel(0.1, (1e-6, 10.0))
     rows = np.random.default_rng(seed).permutation(len(split.x))[:GP_ROWS]
-    model = GaussianProcessRegressor(kernel, random_state=seed).fit(split.x[rows], y[rows])
+    model = GaussianProcessRegressor(kernel, random_state=seed, n_restarts_optimizer=1).fit(split.x[rows], y[rows])
     if len(rows) < len(split.x):
         model = GaussianProcessRegressor(model.kernel_, optimizer=None).fit(split.x, y)
     mean, std = model.predict(split.x_test, return_std=True)

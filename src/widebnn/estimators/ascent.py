@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from widebnn.posteriors import NetworkTarget
 from widebnn.precision import double_precision, one_blas_thread
@@ -50,4 +51,4 @@ def ascend(target: NetworkTarget, chains: int, seed: int) -> Any:
         run = jax.jit(climb)
         keys = jax.random.split(jax.random.key(seed), chains)
         ends = [run(jax.jit(target.sample_reference)(key)) for key in keys]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *ends)
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *ends)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from widebnn.posteriors.target import NetworkTarget
-from widebnn.precision import double_precision, in_double_precision
+from widebnn.precision import double_precision, in_double_precision, one_blas_thread
 
 UNITS_PER_ROW = 8
 """P of a layer with r rows is only estimated from at least this many times r units."""
@@ -28,7 +28,7 @@ UNITS_PER_ROW = 8
 
 def row_precision(target: NetworkTarget, position: Any) -> list[np.ndarray | None]:
     """P for every array of a position, r x r, with eigenvalues of at least 1; None for arrays that are left alone."""
-    with double_precision():
+    with double_precision(), one_blas_thread():
         slope = jax.jit(jax.grad(target.log_likelihood))(position)
         leaves = [np.asarray(g, np.float64) - np.asarray(u, np.float64) for g, u in _pairs(slope, position)]
     return [

@@ -1,0 +1,163 @@
+"""Write docs/results.md from the measurements of uci.py, images.py and rows.py, and the table of rows of the README.
+
+python benchmarks/results.py
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from common import ROOT, digits
+from report import RESULTS, table
+from uci import GP_ROWS, TABLES
+
+NAMES = {
+    "widebnn": "widebnn",
+    "nngp": "its infinite-width limit",
+    "gp": "Gaussian process (scikit-learn)",
+    "ensemble": "deep ensemble",
+}
+IMAGES = {
+    "widebnn regression": "widebnn, label regression",
+    "widebnn softmax": "widebnn, softmax",
+    "nngp": "its infinite-width limit",
+    "logistic": "logistic regression",
+}
+START, END = "<!-- rows: made by benchmarks/results.py -->", "<!-- end of rows -->"
+
+
+def read(name: str) -> Any:
+    """What a benchmark measured."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def mean_and_error(values: list[float]) -> tuple[float, float]:
+    """The mean over repeats and its standard error."""
+    return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def uci_section(report: dict[str, Any]) -> str:
+    """Every table beside every method."""
+    parts, near, covered = [], [], []
+    for name in TABLES:
+        rows = [row for row in report["rows"] if row["table"] == name]
+        if not rows:
+            continue
+        by_method = {method: [row for row in rows if row["method"] == method] for method in NAMES}
+        nll = {method: mean_and_error([row["nll"] for row in found]) for method, found in by_method.items()}
+        best = min(nll, key=lambda method: nll[method][0])
+        # The splits are the same: the error of a difference is that of its pairs.
+        gaps = [ours["nll"] - theirs["nll"] for ours, theirs in zip(by_method["widebnn"], by_method[best], strict=True)]
+        gap, error = mean_and_error(gaps)
+        if best == "widebnn" or gap <= max(error, nll[best][1]):
+            near.append(name)
+        coverage = float(np.mean([row["coverage_90"] for row in by_method["widebnn"]]))
+        if 0.87 <= coverage <= 0.93:
+            covered.append(name)
+        body = []
+        for method, found in by_method.items():
+            value, spread = nll[method]
+            rmse = mean_and_error([row["rmse"] for row in found])
+            body.append(
+                [
+                    NAMES[method],
+                    f"{rmse[0]:.3f} ± {rmse[1]:.3f}",
+                    f"{'**' if method == best else ''}{value:.3f} ± {spread:.3f}{'**' if method == best else ''}",
+                    *(f"{np.mean([row[f'coverage_{level}'] for row in found]):.1%}" for level in (50, 90)),
+                    digits(float(np.median([row["seconds"] for row in found]))),
+                ]
+            )
+        header = ["method", "RMSE", "negative log-likelihood", "in 50 %", "in 90 %", "seconds"]
+        bent = sum(row["bent"] for row in by_method["widebnn"])
+        parts.append(
+            f"### {name}\n\n{rows[0]['rows']} training rows, {len(by_method['widebnn'])} splits; "
+            f"{bent} of the fits of widebnn are on the asinh scale.\n\n{table(header, body)}\n"
+        )
+    ess = [row["ess"] for row in report["rows"] if row["method"] == "widebnn"]
+    settings = ", ".join(f"{name} {value}" for name, value in report["settings"].items())
+    done = [name for name in TABLES if any(row["table"] == name for row in report["rows"])]
+    return f"""## Tables
+
+`python benchmarks/uci.py`, on UCI tables. Every repeat has its own split, nine tenths for training, seeded by its
+number. Means over the splits ± their standard error, the smallest negative log-likelihood in bold; the median of the
+seconds of fit and prediction on two cores. RMSE and log-likelihoods are in units of the target.
+
+- widebnn is `WideBNNRegressor` with {settings}, everything else as it comes: narrower and with fewer draws than its
+  defaults (median {np.median(ess):.0f} effective draws of the slowest direction of the function at the training
+  inputs), so that all splits take a few hours.
+- The limit is the exact posterior of the same network of infinite width, with the same scale of the target and
+  hyperparameters chosen alike.
+- The Gaussian process has a squared exponential kernel with a length scale per input. Hyperparameters of both processes
+  are fitted to at most {GP_ROWS} rows; all rows are conditioned on.
+- The ensemble is five networks with two layers of 50 units that predict mean and variance, stopped early.
+
+Best in log-likelihood, or within one standard error of the best: {len(near)} of {len(done)} tables
+({", ".join(near) or "none"}). 90 % intervals cover 87 to 93 % on {len(covered)} of {len(done)}
+({", ".join(covered) or "none"}).
+
+{chr(10).join(parts)}"""
+
+
+def images_section(report: dict[str, Any]) -> str:
+    """Accuracy and calibration error."""
+    cells = list(dict.fromkeys((row["data"], row["rows"]) for row in report["rows"]))
+    found = {(row["data"], row["rows"], row["method"]): row for row in report["rows"]}
+    body = []
+    for data, rows in cells:
+        for method, name in IMAGES.items():
+            row = found.get((data, rows, method))
+            if row is None:
+                continue
+            numbers = [f"{row['accuracy']:.1%}", f"{row['ece']:.3f}", f"{row['log_loss']:.3f}"]
+            body.append([f"{data}, {rows} images", name, *numbers, digits(row["seconds"])])
+    settings = ", ".join(f"{name} {value}" for name, value in report["settings"].items())
+    header = ["training images", "method", "accuracy", "calibration error", "log loss", "seconds"]
+    return f"""## Images
+
+`python benchmarks/images.py`: dense networks on raw pixels, {settings}.
+Accuracy, expected calibration error (15 bins of equal width) and log loss on 700 (digits)
+and 1000 (CIFAR-10) test images.
+
+{table(header, body)}
+"""
+
+
+def rows_table(report: list[dict[str, Any]]) -> str:
+    """Time and memory against rows."""
+    header = ["rows", "choosing hyperparameters", "one gradient", "one draw", "peak memory"]
+    body = [
+        [
+            f"{row['rows']:,}".replace(",", " "),
+            f"{row['evidence_seconds']:.0f} s",
+            f"{digits(1e3 * row['seconds_per_gradient'])} ms",
+            f"{digits(row['seconds_per_draw'])} s",
+            f"{row['peak_memory_gb']:.1f} GB",
+        ]
+        for row in report
+    ]
+    return table(header, body)
+
+
+def main() -> None:
+    """Write both files."""
+    sections = [uci_section(read("uci"))]
+    if (RESULTS / "images.json").exists():
+        sections.append(images_section(read("images")))
+    if (RESULTS / "rows.json").exists():
+        rows = read("rows")
+        listing = rows_table(rows)
+        what = f"`python benchmarks/rows.py`: {rows[0]['width']} units, eight inputs, noise of a tenth of the signal."
+        sections.append(f"## Rows\n\n{what}\n\n{listing}\n")
+        readme = ROOT / "README.md"
+        before, rest = readme.read_text().split(START)
+        _, after = rest.split(END)
+        readme.write_text(f"{before}{START}\n{listing}\n{END}{after}")
+    text = "# Results\n\nMade by `python benchmarks/results.py` from `benchmarks/results`.\n\n" + "\n".join(sections)
+    (ROOT / "docs" / "results.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -236,6 +236,14 @@ FIT = {
     "no classes": (["train.csv", "--target", "price", "--likelihood", "softmax"], "add --classify or leave it out"),
     "noise": (["train.csv", "--target", "price", "--noise", "-1"], "noise must be greater than 0"),
     "text noise": (["train.csv", "--target", "price", "--noise", "much"], "noise must be a number, got 'much'"),
+    "transform of classes": (
+        ["train.csv", "--target", "kind", "--classify", "--transform", "asinh"],
+        "--transform asinh is for numbers",
+    ),
+    "bent noise": (
+        ["train.csv", "--target", "price", "--transform", "asinh", "--noise", "1"],
+        "transform='asinh' bends them; leave one out",
+    ),
     "drop": (["train.csv", "--target", "price", "--drop", "colours"], "Did you mean 'colour'?"),
 }
 

@@ -17,6 +17,10 @@ class WidebnnError(ValueError):
     """Bad input. The message says what was expected, what came and how to fix it."""
 
 
+class DamageWarning(UserWarning):
+    """Files of a run were damaged, and it goes on from an earlier place."""
+
+
 class PrecisionWarning(UserWarning):
     """float32 features are not precise enough for a target."""
 

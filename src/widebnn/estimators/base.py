@@ -136,7 +136,7 @@ class WideBNN(BaseEstimator):
         burn_in = check_integer("burn_in", self.burn_in, 1)
         wanted = check_integer("target_ess", self.target_ess, 1)
         most = check_integer("max_steps", self.max_steps, 4)
-        options = {} if self.step_size is None else {"step_size": self.step_size}
+        options: dict[str, Any] = {} if self.step_size is None else {"step_size": self.step_size}
         start = None
         if self.sampler == "auto":
             target, start = _scaled_by_curvature(target, chains, burn_in, seed, self.progress)

@@ -6,10 +6,13 @@ size, the number of chains or the progress display. All chains run the same comp
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
 import math
 import os
 import time
 import warnings
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.progress import Progress as RichProgress
 
-from widebnn.errors import PrecisionWarning, WidebnnError, check_integer
+from widebnn.errors import PrecisionWarning, WidebnnError, check_integer, check_real
 from widebnn.posteriors.target import NetworkTarget, Target
 from widebnn.precision import double_precision, one_blas_thread
 from widebnn.samplers import SamplingAlgorithm, build_sampler
@@ -25,11 +28,15 @@ from widebnn.samplers.tree import combine
 from widebnn.sampling.collect import Collect, everything
 from widebnn.sampling.progress import Progress
 from widebnn.sampling.result import Result
+from widebnn.sampling.stop import Stop
+from widebnn.sampling.store import VERSION, Checkpoint, Store, open_store
 
 CHUNK_SECONDS = 0.5
 """How long a compiled chunk should take: the latency of Ctrl-C and of the progress display."""
 BUFFER_BYTES = 2**26
 """How much a chunk may hold on the device before it is moved to the host."""
+CHECKPOINT_SHARE = 0.01
+"""Where writing is slow it is done less often: at most this part of the time."""
 PRECISION_TOLERANCE = 1e-2
 """How much float32 features may change a log acceptance ratio before sample() warns."""
 STORE_BYTES = 2**33
@@ -72,6 +79,8 @@ def sample(
     collect: Collect | None = None,
     initial: Any = None,
     progress: bool | RichProgress | None = None,
+    store: str | os.PathLike[str] | None = None,
+    checkpoint_seconds: float = 30.0,
     **options: Any,
 ) -> Result:
     """Run ``chains`` Markov chains on ``target`` and keep every ``thin``-th of ``steps`` steps.
@@ -82,7 +91,12 @@ def sample(
     keep of a draw, a dictionary of arrays; the default keeps the whole position. Chains start at draws from
     N(0, I) unless ``initial``, positions stacked along a leading chain axis, is given. ``progress=None``
     shows a progress bar on terminals only; a :class:`rich.progress.Progress` from
-    :func:`widebnn.sampling.progress.display` gets the bar among its others. Ctrl-C returns the draws so far.
+    :func:`widebnn.sampling.progress.display` gets the bar among its others. Ctrl-C returns the draws so far; a second
+    one does not wait for the step that is running.
+
+    With ``store``, a folder, draws and the states of the chains are written every ``checkpoint_seconds``, on Ctrl-C and
+    on SIGTERM. The same call goes on where it stopped, however it was stopped, and ends with the same bits; with more
+    ``steps`` it goes on beyond its end.
     """
     burn_in = check_integer("burn_in", burn_in, 0)
     thin = check_integer("thin", thin, 1)
@@ -101,7 +115,13 @@ def sample(
             algorithm = build_sampler(sampler, target.log_likelihood, burn_in, **options)
         run = _Run(target, algorithm, draws, thin, burn_in, chains, seed, collect or everything)
         run.start(initial)
-        return run.finish(progress)
+        if store is None:
+            return run.finish(progress)
+        interval = check_real("checkpoint_seconds", checkpoint_seconds, at_least=0)
+        name = sampler if isinstance(sampler, str) else "custom"
+        with open_store(Path(store), run.manifest(name, options)) as files:
+            run.keep_in(files, interval)
+            return run.finish(progress)
 
 
 def precision_error(target: NetworkTarget, u: Any, w: Any) -> float:
@@ -119,6 +139,11 @@ def precision_error(target: NetworkTarget, u: Any, w: Any) -> float:
 
     with double_precision():
         return float(jax.jit(error)(u, w))
+
+
+def _plain(value: Any) -> Any:
+    """An option of a sampler as JSON has it."""
+    return value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)
 
 
 def physical_memory() -> int | None:
@@ -151,6 +176,10 @@ class _Run:
         self._check_start()
         self._check_precision(positions[0])
         self._allocate(positions[0])
+        self.store: Store | None = None
+        self.done = self.burned = self.stored = 0
+        self.burn_totals = np.zeros(4)
+        self.seconds = 0.0
         zero = np.int64(0)
         if self.burn_in:
             self.advance = self._compile(
@@ -268,61 +297,97 @@ class _Run:
 
         return jax.lax.fori_loop(0, count, body, (state, buffers))
 
+    def manifest(self, sampler: str, options: dict[str, Any]) -> dict[str, Any]:
+        """What must be the same for a stored run to go on."""
+        data: dict[str, Any] = {
+            "log-likelihood at the start": [float(state.log_likelihood).hex() for state in self.states]
+        }
+        for name in ("x", "y"):
+            array = getattr(self.target, name, None)
+            if array is not None:
+                data[f"SHA-256 of {name}"] = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+        kept = {name: f"{a.dtype.name}{list(a.shape[2:])}" for name, a in {**self.stats, **self.kept}.items()}
+        settings: dict[str, Any] = {"sampler": sampler, **{name: _plain(value) for name, value in options.items()}}
+        settings |= {"burn_in": self.burn_in, "thin": self.thin, "chains": self.chains, "seed": self.seed}
+        return {
+            "version": VERSION,
+            "settings": settings | {"kept": kept},
+            "data": data,
+            "packages": {name: importlib.metadata.version(name) for name in ("widebnn", "jax", "jaxlib", "numpy")},
+            "device": {"device": jax.devices()[0].device_kind},
+        }
+
+    def keep_in(self, store: Store, interval: float) -> None:
+        """Go on from where the store is, and write to it from now on."""
+        self.store, self.interval = store, interval
+        checkpoint, rows = store.restore()
+        if checkpoint is None:
+            return
+        if checkpoint.done > self.draws:
+            raise WidebnnError(
+                f"{store.folder} has {checkpoint.done} draws per chain already, more than the {self.draws} asked for; "
+                "ask for at least as many steps, or choose another folder."
+            )
+        self.states = [self._state_of(checkpoint.arrays, chain) for chain in range(self.chains)]
+        for first, arrays in rows:
+            for name, array in {**self.stats, **self.kept}.items():
+                array[:, first : first + arrays[name].shape[1]] = arrays[name]
+        self.burned, self.done, self.stored = checkpoint.burned, checkpoint.done, checkpoint.done
+        self.burn_totals, self.seconds = np.array(checkpoint.burn_totals), checkpoint.seconds
+
+    def _state_of(self, arrays: dict[str, np.ndarray], chain: int) -> Any:
+        leaves, structure = jax.tree.flatten(self.states[chain])
+        found = [arrays.get(f"{chain}.{i}") for i in range(len(leaves))]
+        if any(
+            a is None or a.shape != leaf.shape or a.dtype != leaf.dtype for a, leaf in zip(found, leaves, strict=True)
+        ):
+            raise WidebnnError("the states in the store are those of another sampler; choose another folder.")
+        return jax.tree.unflatten(structure, [jnp.array(array) for array in found])
+
+    def checkpoint(self) -> None:
+        """Write what is new."""
+        if self.store is None:
+            return
+        began = time.perf_counter()
+        if self.done > self.stored:
+            rows = slice(self.stored, self.done)
+            self.store.append(self.stored, {name: a[:, rows] for name, a in {**self.stats, **self.kept}.items()})
+            self.stored = self.done
+        leaves = [jax.tree.leaves(state) for state in self.states]
+        arrays = {f"{chain}.{i}": np.asarray(leaf) for chain, own in enumerate(leaves) for i, leaf in enumerate(own)}
+        self.store.save(Checkpoint(self.burned, self.done, self.burn_totals.tolist(), float(self.seconds), arrays))
+        self.saved_at = time.perf_counter()
+        self.wait = max(self.interval, (self.saved_at - began) / CHECKPOINT_SHARE)
+
     def finish(self, show: bool | RichProgress | None) -> Result:
         """Burn in, sample, and return; Ctrl-C returns what is there."""
-        done = burned = 0
-        interrupted = False
-        burn_totals = np.zeros(4)
-        sampling_seconds = 0.0
-        with Progress(self.burn_in + self.draws * self.thin, self.chains, show) as bar:
-            try:
-                for count, _ in self._chunks(self.burn_in, self.burn_in):
-                    outputs = [
-                        self.advance(state, key, np.int64(burned), np.int64(count))
-                        for state, key in zip(self.states, self.step_keys, strict=True)
-                    ]
-                    self.states = [state for state, _ in jax.block_until_ready(outputs)]
-                    chunk = np.array([[float(total) for total in totals] for _, totals in outputs])
-                    burn_totals += chunk.sum(axis=0)
-                    burned += count
-                    bar.update("burn-in", count, chunk[:, 0].mean() / count)
-                began = time.perf_counter()
-                for count, start in self._chunks(self.draws, self.rows):
-                    outputs = [
-                        self.gather(state, buffers, key, np.int64(self.burn_in + start * self.thin), np.int64(count))
-                        for state, buffers, key in zip(self.states, self.buffers, self.step_keys, strict=True)
-                    ]
-                    jax.block_until_ready(outputs)
-                    self.states = [state for state, _ in outputs]
-                    self.buffers = [buffers for _, buffers in outputs]
-                    for chain, buffers in enumerate(self.buffers):
-                        for array, buffer in zip(
-                            jax.tree.leaves((self.stats, self.kept)), jax.tree.leaves(buffers), strict=True
-                        ):
-                            array[chain, start : start + count] = np.asarray(buffer[:count])
-                    done = start + count
-                    sampling_seconds = time.perf_counter() - began
-                    bar.update("sampling", count * self.thin, self.stats["acceptance_rate"][:, start:done].mean())
-            except KeyboardInterrupt:
-                interrupted = True
-        if interrupted:
-            warnings.warn(f"interrupted: {done} of {self.draws} draws per chain were kept", stacklevel=3)
+        self.saved_at, self.wait = time.perf_counter(), getattr(self, "interval", 0.0)
+        whole = self.burn_in + self.draws * self.thin
+        with Progress(whole, self.chains, show) as bar, Stop(self.store is not None) as stop:
+            bar.skip(self.burned + self.done * self.thin)
+            self._burn(bar, stop)
+            self._sample(bar, stop)
+            self.checkpoint()
+        stop.pass_on()
+        if stop.asked:
+            warnings.warn(f"interrupted: {self.done} of {self.draws} draws per chain were kept", stacklevel=3)
+        done = self.done
         result = Result(
             draws={name: array[:, :done] for name, array in self.kept.items()},
             stats={name: array[:, :done] for name, array in self.stats.items()},
             target=self.target,
             steps=done * self.thin,
-            burn_in=burned,
+            burn_in=self.burned,
             thin=self.thin,
             chains=self.chains,
             seed=self.seed,
-            seconds=sampling_seconds,
+            seconds=self.seconds,
             compile_seconds=self.compile_seconds,
-            burn_in_acceptance_rate=burn_totals[0] / max(burned * self.chains, 1),
-            interrupted=interrupted,
+            burn_in_acceptance_rate=self.burn_totals[0] / max(self.burned * self.chains, 1),
+            interrupted=stop.asked,
             last=jax.tree.map(lambda *leaves: np.stack(leaves), *(state.position for state in self.states)),
         )
-        nonfinite = int(self.stats["nonfinite"].sum() + burn_totals[2])
+        nonfinite = int(self.stats["nonfinite"].sum() + self.burn_totals[2])
         if nonfinite:
             warnings.warn(
                 f"{nonfinite} proposals had a log-likelihood that is not a number and were rejected; "
@@ -331,13 +396,46 @@ class _Run:
             )
         return result
 
-    def _chunks(self, total: int, most: int):
-        """(count, start) pairs that cover ``total`` and take about CHUNK_SECONDS each."""
-        start, count = 0, 1
-        while start < total:
+    def _burn(self, bar: Progress, stop: Stop) -> None:
+        for count, burned in self._chunks(self.burned, self.burn_in, self.burn_in, stop):
+            outputs = [
+                self.advance(state, key, np.int64(burned), np.int64(count))
+                for state, key in zip(self.states, self.step_keys, strict=True)
+            ]
+            self.states = [state for state, _ in jax.block_until_ready(outputs)]
+            chunk = np.array([[float(total) for total in totals] for _, totals in outputs])
+            self.burn_totals += chunk.sum(axis=0)
+            self.burned = burned + count
+            bar.update("burn-in", count, chunk[:, 0].mean() / count)
+
+    def _sample(self, bar: Progress, stop: Stop) -> None:
+        before, began = self.seconds, time.perf_counter()
+        for count, start in self._chunks(self.done, self.draws, self.rows, stop):
+            outputs = [
+                self.gather(state, buffers, key, np.int64(self.burn_in + start * self.thin), np.int64(count))
+                for state, buffers, key in zip(self.states, self.buffers, self.step_keys, strict=True)
+            ]
+            jax.block_until_ready(outputs)
+            self.states = [state for state, _ in outputs]
+            self.buffers = [buffers for _, buffers in outputs]
+            for chain, buffers in enumerate(self.buffers):
+                for array, buffer in zip(
+                    jax.tree.leaves((self.stats, self.kept)), jax.tree.leaves(buffers), strict=True
+                ):
+                    array[chain, start : start + count] = np.asarray(buffer[:count])
+            self.done = start + count
+            self.seconds = before + time.perf_counter() - began
+            bar.update("sampling", count * self.thin, self.stats["acceptance_rate"][:, start : self.done].mean())
+
+    def _chunks(self, start: int, total: int, most: int, stop: Stop):
+        """(count, start) pairs that cover what is left and take about CHUNK_SECONDS each, with checkpoints between."""
+        count = 1
+        while start < total and not stop.asked:
             count = max(1, min(count, most, total - start))
             began = time.perf_counter()
             yield count, start
             elapsed = max(time.perf_counter() - began, 1e-6)
             start += count
+            if self.store is not None and time.perf_counter() - self.saved_at >= self.wait:
+                self.checkpoint()
             count = int(count * float(np.clip(CHUNK_SECONDS / elapsed, 0.2, 10)))

@@ -47,6 +47,11 @@ class Progress:
         else:
             self._display.stop()
 
+    def skip(self, steps: int) -> None:
+        """Steps that were done before."""
+        self._done += steps
+        self._display.update(self._task, completed=self._done)
+
     def update(self, phase: str, steps: int, acceptance: float) -> None:
         """Move on by ``steps`` steps with this mean acceptance rate."""
         old = self._acceptance

@@ -1,0 +1,124 @@
+"""Files that are whole or not there, and that know whether they are damaged.
+
+A *record* is one file: a line that names the format, a line of JSON, the bytes of some arrays one after the other, and
+the SHA-256 of everything before. It holds no code, nothing in it is compressed, and its size follows from its second
+line, so reading one takes no more memory than the file is large.
+
+    widebnn-record 1
+    {"kind": "draws", ..., "arrays": {"lp": {"dtype": "float64", "shape": [2, 100]}, ...}}
+    <little-endian arrays, in the order of the names><64 hexadecimal digits>
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+MAGIC = b"widebnn-record 1\n"
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+          "float16", "float32", "float64")  # fmt: skip
+LONGEST_LINE = 2**24
+DIGITS = 64
+
+
+class DamageError(ValueError):
+    """A file is not what was written."""
+
+
+class Record(NamedTuple):
+    """What a file says, its arrays, and its checksum."""
+
+    header: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+    checksum: str
+
+
+def write_bytes(path: Path, data: bytes | list[bytes | memoryview]) -> None:
+    """Replace a file or leave the old one: temporary file, fsync, rename, fsync of the folder."""
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            for part in [data] if isinstance(data, bytes) else data:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def sync(path: Path) -> None:
+    """Make the system write a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_record(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """Write a record, and return its checksum."""
+    plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    plain = {name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in plain.items()}
+    shapes = {name: {"dtype": array.dtype.name, "shape": list(array.shape)} for name, array in plain.items()}
+    text = json.dumps({**header, "arrays": shapes}, allow_nan=False).encode() + b"\n"
+    # A view of an empty array cannot be cast.
+    parts: list[bytes | memoryview] = [MAGIC, text]
+    parts += [memoryview(array.reshape(-1)).cast("B") for array in plain.values() if array.size]  # type: ignore[arg-type]
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    write_bytes(path, [*parts, digest.hexdigest().encode()])
+    return digest.hexdigest()
+
+
+def read_record(path: Path, kind: str) -> Record:
+    """Read a record; raise DamageError if it is not a whole record of that kind."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DamageError(f"{path.name} cannot be read ({error.strerror or error})") from None
+    start = len(MAGIC)
+    end = data.find(b"\n", start, start + LONGEST_LINE) + 1
+    if data[:start] != MAGIC or end == 0 or len(data) < end + DIGITS:
+        raise DamageError(f"{path.name} is not a whole record")
+    body = memoryview(data)[:-DIGITS]
+    checksum = hashlib.sha256(body).hexdigest()
+    if bytes(data[-DIGITS:]) != checksum.encode():
+        raise DamageError(f"the checksum of {path.name} is wrong")
+    try:
+        header = json.loads(data[start:end], parse_constant=_no_constant)
+        if not isinstance(header, dict) or header.get("kind") != kind:
+            raise ValueError(f"it is no record of {kind}")
+        arrays, place = {}, end
+        for name, entry in header.pop("arrays").items():
+            dtype, shape = entry["dtype"], entry["shape"]
+            if dtype not in DTYPES or not all(type(size) is int and size >= 0 for size in shape):
+                raise ValueError(f"{name} is no array")
+            size = math.prod(shape) * np.dtype(dtype).itemsize
+            if place + size > len(body):
+                raise ValueError(f"{name} is longer than the file")
+            values = np.frombuffer(body[place : place + size], np.dtype(dtype).newbyteorder("<"))
+            arrays[name] = values.astype(np.dtype(dtype), copy=False).reshape(shape)
+            place += size
+        if place != len(body):
+            raise ValueError("there is more than it says")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise DamageError(f"{path.name} has a right checksum and wrong contents ({error})") from None
+    return Record(header, arrays, checksum)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

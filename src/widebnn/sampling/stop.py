@@ -1,0 +1,46 @@
+"""Ctrl-C and SIGTERM that wait for the end of a chunk, so that the states of all chains are whole."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+
+class Stop:
+    """While it is entered, the first Ctrl-C only sets ``asked``; the second is a KeyboardInterrupt.
+
+    With ``terminate`` SIGTERM sets it too, and :meth:`pass_on` sends it on once everything is saved. Only the main
+    thread gets signals; elsewhere this does nothing.
+    """
+
+    def __init__(self, terminate: bool):
+        self.asked = False
+        self._signals = [signal.SIGINT, signal.SIGTERM] if terminate else [signal.SIGINT]
+        self._before: dict[int, Any] = {}
+        self._terminated = False
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is threading.main_thread():
+            for number in self._signals:
+                # Somebody who ignores it, or handles it his own way, goes on doing so.
+                if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                    self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def pass_on(self) -> None:
+        """Send a SIGTERM that was held back."""
+        if self._terminated:
+            signal.raise_signal(signal.SIGTERM)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGTERM:
+            self._terminated = True
+        elif self.asked:
+            raise KeyboardInterrupt
+        self.asked = True

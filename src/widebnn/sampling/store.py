@@ -1,0 +1,244 @@
+"""A run on disk: draws in chunks that are never changed, checkpoints of the chains, and what the run is.
+
+    manifest         configuration, data checksum, versions, device, seed
+    draws-000000 ..  rows of all chains; each has the checksum of the one before, so that none is missing or swapped
+    checkpoint-...   states of all chains after so many chunks, with the checksum of the last, and the manifest again
+
+All are records (:mod:`widebnn.durable`). A checkpoint is written after the chunk it belongs to, so a run that was
+killed at any moment goes on from its last checkpoint: what came after it is removed and made again, to the same bits.
+Older checkpoints are kept at doubling distances: if a chunk is damaged later, the run goes back to the last checkpoint
+before it and not to the beginning, and the disk holds the draws once and a few states.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from widebnn.durable import DamageError, Record, read_record, write_record
+from widebnn.errors import DamageWarning, WidebnnError
+
+VERSION = 1
+MANIFEST = "manifest"
+LOCK = "lock"
+FIELDS: dict[str, dict[str, type]] = {
+    "draws": {"first": int, "count": int, "previous": str},
+    "checkpoint": {"burned": int, "done": int, "chunks": int, "chunk": str, "burn_totals": list, "seconds": float}
+    | {"manifest": dict},
+}
+NAME = re.compile(r"(draws|checkpoint)-(\d{6,})")
+
+
+class Checkpoint(NamedTuple):
+    """Where a run is."""
+
+    burned: int
+    """Steps of burn-in that are done, per chain."""
+    done: int
+    """Stored draws, per chain."""
+    burn_totals: list[float]
+    seconds: float
+    arrays: dict[str, np.ndarray]
+    """The states of all chains."""
+
+
+class Store:
+    """The folder of one run; use :func:`open_store`."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]):
+        self.folder, self.manifest = folder, manifest
+        self._chunks: list[tuple[str, int]] = []
+        """Checksum of every chunk, and the draws up to its end."""
+        self._saved = 0
+
+    def restore(self) -> tuple[Checkpoint | None, Iterator[tuple[int, dict[str, np.ndarray]]]]:
+        """The last good checkpoint, or None, and the draws up to there, (first row, arrays) chunk by chunk.
+
+        Whatever is damaged, or newer, is removed; damage is warned of.
+        """
+        damage: list[str] = []
+        chunks = self._good_chunks(damage)
+        found = None
+        for index, path in sorted(self._files("checkpoint").items(), reverse=True):
+            record = self._read(path, "checkpoint", damage)
+            if record is None:
+                path.unlink()
+            elif found is not None:
+                continue
+            elif record.header["chunk"] == _last(chunks[: record.header["chunks"]]):
+                found, self._saved = record, index + 1
+            elif not damage:
+                damage.append(f"draws before {path.name} are missing")
+        self._chunks = [] if found is None else chunks[: found.header["chunks"]]
+        # The last first, so that being killed here leaves no gap.
+        for kind, kept in (("checkpoint", self._saved), ("draws", len(self._chunks))):
+            for index, path in sorted(self._files(kind).items(), reverse=True):
+                if index >= kept:
+                    path.unlink()
+        if damage:
+            where = "the beginning" if found is None else f"draw {found.header['done']}"
+            if found is not None and found.header["done"] == 0:
+                where = f"step {found.header['burned']} of the burn-in"
+            warnings.warn(
+                f"{self.folder} was damaged ({'; '.join(damage)}): going on from {where}, the rest is made again",
+                DamageWarning,
+                stacklevel=2,
+            )
+        if found is None:
+            return None, iter(())
+        fields = {name: found.header[name] for name in ("burned", "done", "burn_totals", "seconds")}
+        return Checkpoint(**fields, arrays=found.arrays), self._rows()
+
+    def append(self, first: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Store rows of all chains, chains x rows x ..., that begin at draw ``first``."""
+        count = next(iter(arrays.values())).shape[1]
+        header = {"kind": "draws", "first": first, "count": count, "previous": _last(self._chunks)}
+        path = self.folder / f"draws-{len(self._chunks):06d}"
+        self._chunks.append((self._write(path, header, arrays), first + count))
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Store where the run is, and remove checkpoints that are near others."""
+        header = checkpoint._asdict()
+        arrays = header.pop("arrays")
+        header |= {"kind": "checkpoint", "chunks": len(self._chunks), "chunk": _last(self._chunks)}
+        header["manifest"] = self.manifest
+        self._write(self.folder / f"checkpoint-{self._saved:06d}", header, arrays)
+        for index, path in self._files("checkpoint").items():
+            # Multiples of 2^k stay for 2^(k+1) checkpoints; the first stays for ever.
+            if index and self._saved - index >= 2 * (index & -index):
+                path.unlink()
+        self._saved += 1
+
+    def _write(self, path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+        try:
+            return write_record(path, header, arrays)
+        except OSError as error:
+            raise WidebnnError(
+                f"{path} cannot be written ({error.strerror or error}); the run is safe up to its last checkpoint: "
+                "make room or mend the disk, then run the same again to go on."
+            ) from None
+
+    def _good_chunks(self, damage: list[str]) -> list[tuple[str, int]]:
+        """The chunks from the first on, up to one that is damaged or missing."""
+        chunks: list[tuple[str, int]] = []
+        files = self._files("draws")
+        for index in range(len(files)):
+            record = self._read(files.get(index, self.folder / f"draws-{index:06d}"), "draws", damage)
+            end = chunks[-1][1] if chunks else 0
+            if record is None or record.header["previous"] != _last(chunks) or record.header["first"] != end:
+                break
+            chunks.append((record.checksum, end + record.header["count"]))
+        return chunks
+
+    def _rows(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        for index in range(len(self._chunks)):
+            record = read_record(self.folder / f"draws-{index:06d}", "draws")
+            yield record.header["first"], record.arrays
+
+    def _read(self, path: Path, kind: str, damage: list[str]) -> Record | None:
+        try:
+            record = read_record(path, kind)
+            for name, expected in FIELDS[kind].items():
+                value = record.header.get(name)
+                if type(value) is not expected or (type(value) is int and value < 0):
+                    raise DamageError(f"{path.name} has no {name}")
+            return record
+        except DamageError as error:
+            damage.append(str(error))
+            return None
+
+    def _files(self, kind: str) -> dict[int, Path]:
+        found = ((NAME.fullmatch(path.name), path) for path in self.folder.iterdir())
+        return {int(match[2]): path for match, path in found if match and match[1] == kind}
+
+
+def _last(chunks: list[tuple[str, int]]) -> str:
+    return chunks[-1][0] if chunks else ""
+
+
+@contextlib.contextmanager
+def open_store(folder: Path, manifest: dict[str, Any]) -> Iterator[Store]:
+    """A new folder for a run, or the one it was begun in, if ``manifest`` is the same; for one process at a time."""
+    if folder.exists() and not folder.is_dir():
+        raise WidebnnError(f"{folder} must be a folder, new or of an earlier run, and is a file; choose another.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("ab")
+    except OSError as error:
+        raise WidebnnError(f"{folder} cannot be written ({error.strerror or error}); choose another folder.") from None
+    with lock:
+        _take(lock, folder)
+        for path in folder.glob(".*.tmp"):
+            path.unlink()
+        store = Store(folder, manifest)
+        others = [path.name for path in folder.iterdir() if path.name != LOCK]
+        if not others:
+            store._write(folder / MANIFEST, {"kind": "manifest", **manifest}, {})
+        else:
+            _compare(folder, read_manifest(folder), manifest)
+            if not (folder / MANIFEST).exists():
+                store._write(folder / MANIFEST, {"kind": "manifest", **manifest}, {})
+        yield store
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What the run in a folder is; from a checkpoint if the manifest itself is damaged."""
+    problems = []
+    copies = sorted(folder.glob("checkpoint-*"), reverse=True) if folder.is_dir() else []
+    for path in [folder / MANIFEST, *copies]:
+        try:
+            header = read_record(path, "manifest" if path.name == MANIFEST else "checkpoint").header
+        except DamageError as error:
+            problems.append(str(error))
+            continue
+        if path.name == MANIFEST:
+            header.pop("kind")
+            return header
+        warnings.warn(
+            f"{folder} was damaged ({'; '.join(problems)}): {path.name} says the same", DamageWarning, stacklevel=3
+        )
+        with contextlib.suppress(OSError):
+            (folder / MANIFEST).unlink()
+        if isinstance(header.get("manifest"), dict):
+            return header["manifest"]
+    raise WidebnnError(
+        f"{folder} holds no run that can be read ({'; '.join(problems[:3])}); give the folder of a run, or a new one."
+    )
+
+
+def _compare(folder: Path, stored: dict[str, Any], manifest: dict[str, Any]) -> None:
+    if stored.get("version") != manifest["version"]:
+        raise WidebnnError(
+            f"{folder} has version {stored.get('version')} of the format of runs, and this widebnn reads version "
+            f"{manifest['version']}; use the widebnn that began it."
+        )
+    for what, advice in (
+        ("settings", "a run goes on with the settings it was begun with: give them, or choose another folder"),
+        ("data", "a run goes on with the data it was begun with: give them, or choose another folder"),
+        ("packages", "other versions round differently: install those, or choose another folder"),
+        ("device", "other devices round differently: use that one, or choose another folder"),
+    ):
+        old, new = stored.get(what), manifest[what]
+        old = old if isinstance(old, dict) else {}
+        changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+        if changed:
+            listed = ", ".join(f"{name} {old.get(name)} (now {new.get(name)})" for name in changed)
+            raise WidebnnError(f"{folder} was begun with {listed}; {advice}.")
+
+
+def _take(lock: Any, folder: Path) -> None:
+    """One process at a time, where the system has locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise WidebnnError(f"{folder} is in use by another process; wait for it, or choose another folder.") from None

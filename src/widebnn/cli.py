@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 import warnings
@@ -13,8 +14,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from widebnn.commands import evaluate, fit, predict
+from widebnn.commands import evaluate, fit, fit_table, predict
 from widebnn.errors import WidebnnError
+from widebnn.unfinished import begin, begun, check_names
 
 app = typer.Typer(
     help="Exact posterior sampling of wide Bayesian neural networks.",
@@ -119,71 +121,123 @@ def sample(
     chains: Annotated[int, typer.Option(help="Number of independent chains.")] = 2,
     seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same draws.")] = 0,
     dtype: Annotated[str, typer.Option(help="Precision of weights and features: float32 or float64.")] = "float32",
+    checkpoint_seconds: Annotated[
+        float, typer.Option(min=0, help="With --out: how often the chains are written, so that they can go on.")
+    ] = 30.0,
     out: Annotated[Path | None, typer.Option(help="Folder for draws.nc, summary.json and summary.png.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")] = False,
 ) -> None:
     """Sample the posterior of a wide network and report speed, mixing and test error.
 
+    With --out the chains are written while they run: after Ctrl-C, a crash or a power cut widebnn resume goes on.
+
     Example: widebnn sample --data digits --width 2048 --sampler pcn --step-size 0.2 --out runs/digits
     """
-    given = {"step_size": step_size, "num_steps": num_steps, "friction": friction}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    # JAX takes a second to import: --help should not wait for it.
-    import widebnn
-    from widebnn.data import load_dataset
-    from widebnn.diagnostics import summarise
-    from widebnn.errors import check_integer
-
-    width, depth = check_integer("width", width, 1), check_integer("depth", depth, 1)
-    folder = _prepare(out)
-    dataset = load_dataset(data, n_train, n_test, data_dir=data_dir, target=target_column)
-    network = widebnn.dense(dataset.x_train.shape[1], [width] * depth, activation.value)
-    has_test = len(dataset.x_test) > 0
-    carried = has_test and (space is Space.full if carry is None else carry)
-    target = widebnn.posterior(
-        network,
-        dataset.x_train,
-        dataset.y_train,
-        noise=noise,
-        coordinates=coordinates.value,
-        space=space.value,
-        carry=dataset.x_test if carried else None,
-        dtype=dtype,
-    )
-    result = widebnn.sample(
-        target,
-        sampler.value,
-        steps=steps,
-        burn_in=burn_in,
-        thin=thin,
-        chains=chains,
-        seed=seed,
-        collect=widebnn.track(target, dataset.x_test if has_test and not carried else None),
-        **options,
-    )
-    configuration = {
-        "data": dataset.name,
-        "n_train": len(dataset.x_train),
-        "n_test": len(dataset.x_test),
+    settings = {
+        "data": _absolute(data),
+        "data_dir": None if data_dir is None else str(data_dir.absolute()),
+        "target_column": target_column,
+        "n_train": n_train,
+        "n_test": n_test,
         "width": width,
         "depth": depth,
         "activation": activation.value,
         "noise": noise,
         "coordinates": coordinates.value,
         "space": space.value,
-        "carry": carried,
+        "carry": carry,
         "sampler": sampler.value,
+        "step_size": step_size,
+        "num_steps": num_steps,
+        "friction": friction,
+        "steps": steps,
+        "burn_in": burn_in,
+        "thin": thin,
+        "chains": chains,
+        "seed": seed,
         "dtype": dtype,
-        **options,
+        "checkpoint_seconds": checkpoint_seconds,
     }
-    summary = configuration | summarise(result, dataset)
+    if out is not None:
+        if (out / "summary.json").exists():
+            raise WidebnnError(
+                f"{out} already holds a run; choose another --out, or make it longer by widebnn resume {out} --steps N."
+            )
+        begin(out, "sample", settings)
+    _sample(settings, out, as_json)
+
+
+def _sample(given: dict[str, Any], folder: Path | None, as_json: bool) -> None:
+    """Run, or go on with, what the settings say."""
+    check_names("sample", given, SETTINGS)
+    # JAX takes a second to import: --help should not wait for it.
+    import widebnn
+    from widebnn.data import load_dataset
+    from widebnn.diagnostics import summarise
+    from widebnn.errors import check_integer
+
+    options = {name: given[name] for name in ("step_size", "num_steps", "friction") if given[name] is not None}
+    width, depth = check_integer("width", given["width"], 1), check_integer("depth", given["depth"], 1)
+    data_dir = None if given["data_dir"] is None else Path(given["data_dir"])
+    dataset = load_dataset(
+        given["data"], given["n_train"], given["n_test"], data_dir=data_dir, target=given["target_column"]
+    )
+    network = widebnn.dense(dataset.x_train.shape[1], [width] * depth, given["activation"])
+    has_test = len(dataset.x_test) > 0
+    carried = has_test and (given["space"] == Space.full if given["carry"] is None else given["carry"])
+    target = widebnn.posterior(
+        network,
+        dataset.x_train,
+        dataset.y_train,
+        noise=given["noise"],
+        coordinates=given["coordinates"],
+        space=given["space"],
+        carry=dataset.x_test if carried else None,
+        dtype=given["dtype"],
+    )
+    result = widebnn.sample(
+        target,
+        given["sampler"],
+        **{name: given[name] for name in ("steps", "burn_in", "thin", "chains", "seed")},
+        collect=widebnn.track(target, dataset.x_test if has_test and not carried else None),
+        store=None if folder is None else folder / CHAINS,
+        checkpoint_seconds=given["checkpoint_seconds"],
+        **options,
+    )
+    summary: dict[str, Any] = {"data": dataset.name, "n_train": len(dataset.x_train), "n_test": len(dataset.x_test)}
+    summary |= {name: given[name] for name in ("width", "depth", "activation", "noise", "coordinates", "space")}
+    summary |= {"carry": carried, "sampler": given["sampler"], "dtype": given["dtype"], **options}
+    summary |= summarise(result, dataset)
     if folder is not None:
         _write(folder, result, dataset, summary)
     _show(summary, folder, Console(stderr=as_json))
     if as_json:
         typer.echo(json.dumps(summary))
     if result.interrupted:
+        if folder is not None:
+            Console(stderr=as_json).print(f"Interrupted: widebnn resume {folder} goes on.", highlight=False)
         raise typer.Exit(130)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The --out of widebnn sample, or the .run folder of widebnn fit.")],
+    steps: Annotated[
+        int | None, typer.Option(help="More steps than it was begun with.", show_default="as many as it was begun with")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")] = False,
+) -> None:
+    """Go on with a run that was stopped or killed; it ends with the same draws as if it had not been.
+
+    Example: widebnn resume runs/first
+    """
+    command, settings = begun(folder)
+    if command == "fit":
+        if steps is not None or as_json:
+            raise WidebnnError("--steps and --json are for runs of widebnn sample; leave them out.")
+        fit_table(settings)
+    else:
+        _sample(settings if steps is None else settings | {"steps": steps}, folder, as_json)
 
 
 @app.command()
@@ -342,6 +396,17 @@ def _whole(name: str, text: str) -> int:
     if not text.strip().isdigit():
         raise WidebnnError(f"{name} must be whole numbers separated by commas, got {text!r}.")
     return int(text)
+
+
+SETTINGS = inspect.signature(sample).parameters.keys() - {"out", "as_json"}
+CHAINS = "chains"
+"""Where in the folder of a run the chains are kept."""
+
+
+def _absolute(data: str) -> str:
+    """The path of a table, wherever the run is resumed from; names of data sets stay."""
+    path = Path(data)
+    return str(path.absolute()) if path.suffix in (".csv", ".npz") else data
 
 
 def _prepare(out: Path | None) -> Path | None:

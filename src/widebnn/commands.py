@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import os
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -117,51 +119,89 @@ def fit(
 
     Example: widebnn fit train.csv --target price --out model
     """
+    from widebnn.estimators.saving import check_free
+
+    settings = {
+        "table": str(table.absolute()),
+        "target": target,
+        "out": str(check_free(out)),
+        "classify": classify,
+        "drop": drop or [],
+        "text": text or [],
+        "width": width,
+        "depth": depth,
+        "activation": None if activation is None else activation.value,
+        "noise": noise,
+        "input_scales": input_scales,
+        "transform": None if transform is None else transform.value,
+        "likelihood": None if likelihood is None else likelihood.value,
+        "chains": chains,
+        "burn_in": burn_in,
+        "target_ess": target_ess,
+        "max_steps": max_steps,
+        "random_state": seed,
+    }
+    fit_table(settings)
+
+
+SETTINGS = (inspect.signature(fit).parameters.keys() - {"seed"}) | {"random_state"}
+SAMPLING = ("width", "depth", "activation", "input_scales", "chains", "burn_in", "target_ess", "max_steps")
+
+
+def fit_table(settings: dict[str, Any]) -> None:
+    """Fit, or go on with, what the settings say; while it runs the chains are in a folder beside the model's."""
     from widebnn.data.encoding import learn_encoding, with_target
     from widebnn.data.table import read_table
     from widebnn.estimators.saving import check_free, save
+    from widebnn.unfinished import begin, check_names
 
+    check_names("fit", settings, SETTINGS)
     began = time.perf_counter()
     notes: list[str] = []
-    folder, console = check_free(out), Console()
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    table, target, classify = Path(settings["table"]), settings["target"], settings["classify"]
+    folder, console = check_free(settings["out"]), Console()
     rows = with_target(read_table(table), target, notes)
-    encoding = learn_encoding(rows, target, classify=classify, drop=drop or (), text=text or (), notes=notes)
+    encoding = learn_encoding(
+        rows, target, classify=classify, drop=settings["drop"], text=settings["text"], notes=notes
+    )
     x, y = encoding.encode(rows, notes), encoding.targets(rows)
     inputs = f"{len(encoding.columns)} columns, {x.shape[1]} inputs ({_some(encoding.inputs)})"
-    _say_notes(console, notes)
-    _say(console, f"Fitting {target!r} to {len(x)} rows, {inputs}")
+    noise = settings["noise"]
+    running = folder.with_name(folder.name + ".run")
     estimator = _estimator(
         classify,
-        likelihood=None if likelihood is None else likelihood.value,
-        transform=None if transform is None else transform.value,
-        width=width,
-        depth=depth,
-        activation=None if activation is None else activation.value,
-        noise=noise if noise in (None, "sample") else check_real("noise", noise, above=0),  # type: ignore[arg-type]
-        input_scales=input_scales,
-        chains=chains,
-        burn_in=burn_in,
-        target_ess=target_ess,
-        max_steps=max_steps,
-        random_state=seed,
+        likelihood=settings["likelihood"],
+        transform=settings["transform"],
+        noise=noise if noise in (None, "sample") else check_real("noise", noise, above=0),
+        random_state=settings["random_state"],
         progress=None,
+        store=str(running),
+        **{name: settings[name] for name in SAMPLING},
     )
+    _say_notes(console, notes)
+    _say(console, f"Fitting {target!r} to {len(x)} rows, {inputs}")
+    if begin(running, "fit", settings):
+        _say(console, f"Going on with the fit in {running}")
     try:
         model = estimator.fit(x, y)
     except KeyboardInterrupt:
-        _say(console, f"Interrupted before there were draws: {out} was not written, the same command starts anew.")
+        _say(console, f"Interrupted: {folder} was not written; the same command, or widebnn resume {running}, goes on.")
         # A program may still run in JAX's threads, and the interpreter would crash if it took its data away.
         sys.stdout.flush()
         os._exit(130)
+    except WidebnnError:
+        if not any(path.is_dir() for path in running.iterdir()):
+            shutil.rmtree(running)  # refused before anything ran
+        raise
     save(model, folder, {"table": encoding.to_json()})
+    shutil.rmtree(running)
     _show(console, "the model", _summary(model) | {"seconds in total": time.perf_counter() - began})
     if model.hyperparameters_.input_scales is not None:
         scales = sorted(zip(model.hyperparameters_.input_scales, encoding.inputs, strict=True), reverse=True)
         listed = _some([f"{name} {scale:.2g}" for scale, name in scales])
         _say(console, f"Scales of the inputs, the larger the more the prediction depends on it: {listed}")
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-    _say(console, f"Wrote {out} ({size:.1f} MB). Next: widebnn predict {out} new.csv --out predictions.csv")
+    _say(console, f"Wrote {folder} ({size:.1f} MB). Next: widebnn predict {folder} new.csv --out predictions.csv")
 
 
 def predict(

@@ -17,6 +17,10 @@ class WidebnnError(ValueError):
     """Bad input. The message says what was expected, what came and how to fix it."""
 
 
+class StoreError(WidebnnError):
+    """The folder of a run cannot be used."""
+
+
 class DamageWarning(UserWarning):
     """Files of a run were damaged, and it goes on from an earlier place."""
 

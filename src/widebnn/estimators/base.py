@@ -6,6 +6,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widebnn.diagnostics.convergence import ess, rhat
 from widebnn.diagnostics.summary import project_predictions
-from widebnn.errors import PrecisionWarning, WidebnnError, check_integer, check_real
+from widebnn.errors import PrecisionWarning, StoreError, WidebnnError, check_integer, check_real
 from widebnn.estimators.ascent import ascend
 from widebnn.estimators.ensemble import Ensemble, bytes_per_draw, collect_networks, evaluate, to_ensemble
 from widebnn.estimators.transform import location_and_scale
@@ -59,6 +60,7 @@ class WideBNN(BaseEstimator):
     max_steps: int
     random_state: Any
     progress: bool | None
+    store: str | None
 
     def _keep(self, arguments: dict[str, Any]) -> None:
         """Every argument of the constructor as an attribute, as it came."""
@@ -127,6 +129,8 @@ class WideBNN(BaseEstimator):
             with warnings.catch_warnings():
                 warnings.simplefilter("error", PrecisionWarning)
                 return self._sample(build("float32"), seed)
+        except StoreError:
+            raise
         except (PrecisionWarning, WidebnnError):  # the latter if not even the start is finite
             return self._sample(build("float64"), seed)
 
@@ -139,7 +143,7 @@ class WideBNN(BaseEstimator):
         options: dict[str, Any] = {} if self.step_size is None else {"step_size": self.step_size}
         start = None
         if self.sampler == "auto":
-            target, start = _scaled_by_curvature(target, chains, burn_in, seed, self.progress)
+            target, start = self._scaled_by_curvature(target, chains, burn_in, seed)
             burn_in = max(burn_in // 2, 1)
         room = max(4, STORE_BYTES // (bytes_per_draw(target) * chains))
         draws = min(max(4, math.ceil(2 * wanted / chains)), most, room)
@@ -157,24 +161,59 @@ class WideBNN(BaseEstimator):
                 collect=collect_networks(target),
                 initial=initial,
                 progress=self.progress,
+                store=self._folder(target, f"run-{seed}"),
                 **options,
             )
 
         steps = draws
         result = run(steps, burn_in, seed + 1, start)
-        if result.steps < 4:
-            raise KeyboardInterrupt  # Ctrl-C, and nothing to predict with
+        if result.steps < 4 or (result.interrupted and self.store is not None):
+            raise KeyboardInterrupt  # Ctrl-C, and nothing to predict with, or something to go on from
         self.diagnostics_ = diagnose(result, target.y)
         while self._shortcomings(wanted) and steps < most and not result.interrupted:
             seed += 1
             steps = min(math.ceil(steps * max(2.0, 1.2 * wanted / max(self.diagnostics_["ess"], 1.0))), most)
             longer = run(steps, max(burn_in // 2, 1), seed + 1, result.last)
             if longer.interrupted:
+                if self.store is not None:
+                    raise KeyboardInterrupt
                 break  # what the run before has is better than part of this one
             result = longer
             self.diagnostics_ = diagnose(result, target.y)
         self._warn_if_not_converged(wanted)
         return result
+
+    def _scaled_by_curvature(
+        self, target: NetworkTarget, chains: int, burn_in: int, seed: int
+    ) -> tuple[NetworkTarget, Any]:
+        """The target in coordinates scaled by its curvature, and where chains are after a burn-in of short turns."""
+        last = ascend(target, chains, seed)
+        for attempt in range(MOST_PILOTS):
+            pilot = sample(
+                target,
+                "hilbert_hmc",
+                num_steps=PILOT_GRADIENTS,
+                steps=max(burn_in - burn_in // 2, 2),
+                burn_in=burn_in // 2,
+                chains=chains,
+                seed=seed + 7919 * attempt,
+                collect=lambda key, u: {},
+                initial=last,
+                progress=self.progress,
+                store=self._folder(target, f"pilot-{attempt}"),
+            )
+            if pilot.interrupted:
+                raise KeyboardInterrupt
+            last = pilot.last
+            if not _drifts(pilot.stats["lp"]):
+                break
+        curvature = row_precision(target, jax.tree.map(lambda leaf: leaf[0], last))
+        start = [rescale(curvature, 0.5, jax.tree.map(lambda leaf: leaf[i], last)) for i in range(chains)]  # noqa: B023
+        return preconditioned(target, curvature), jax.tree.map(lambda *leaves: np.stack(leaves), *start)
+
+    def _folder(self, target: NetworkTarget, name: str) -> Path | None:
+        """Where a part of the fit is stored."""
+        return None if self.store is None else Path(self.store) / f"{target.x.dtype.name}-{name}"
 
     def save(self, folder: Any) -> None:
         """Write the fitted estimator to a new folder of open files (:mod:`widebnn.estimators.saving`)."""
@@ -210,34 +249,6 @@ class WideBNN(BaseEstimator):
         check_is_fitted(self)
         x = validate_data(self, x, reset=False, dtype=np.float64)
         return [reduce(*part) for part in evaluate(self.network_, self.ensemble_, self._standardise(x))]
-
-
-def _scaled_by_curvature(
-    target: NetworkTarget, chains: int, burn_in: int, seed: int, progress: bool | None
-) -> tuple[NetworkTarget, Any]:
-    """The target in coordinates scaled by its curvature, and where chains are after a burn-in of short trajectories."""
-    last = ascend(target, chains, seed)
-    for attempt in range(MOST_PILOTS):
-        pilot = sample(
-            target,
-            "hilbert_hmc",
-            num_steps=PILOT_GRADIENTS,
-            steps=max(burn_in - burn_in // 2, 2),
-            burn_in=burn_in // 2,
-            chains=chains,
-            seed=seed + 7919 * attempt,
-            collect=lambda key, u: {},
-            initial=last,
-            progress=progress,
-        )
-        if pilot.interrupted:
-            raise KeyboardInterrupt
-        last = pilot.last
-        if not _drifts(pilot.stats["lp"]):
-            break
-    curvature = row_precision(target, jax.tree.map(lambda leaf: leaf[0], last))
-    start = [rescale(curvature, 0.5, jax.tree.map(lambda leaf: leaf[i], last)) for i in range(chains)]  # noqa: B023
-    return preconditioned(target, curvature), jax.tree.map(lambda *leaves: np.stack(leaves), *start)
 
 
 def _drifts(lp: np.ndarray) -> bool:

@@ -58,6 +58,7 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         max_steps: int = 1000,
         random_state: Any = None,
         progress: bool | None = False,
+        store: str | None = None,
     ):
         self._keep(locals())
 

@@ -31,6 +31,9 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
     Where errors grow with the target, the network is fitted to asinh(y / b): ``transform="auto"`` does that if the
     evidence is clearly for it, ``"asinh"`` always and ``"none"`` never. Everything predicted is in units of y.
 
+    With ``store``, a folder, the chains are written there while they run: a fit that was stopped goes on when it is
+    called again with the same data and parameters, and ends with the same model.
+
     Attributes after ``fit``: ``posterior_`` (an ArviZ DataTree of the run), ``diagnostics_`` (ESS, R-hat, acceptance),
     ``hyperparameters_``, ``noise_`` (standard deviation of an observation, in units of y; at the median of y if its
     scale is bent), ``y_bend_`` (b, or None), ``ensemble_``, ``network_``.
@@ -57,6 +60,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         max_steps: int = 1000,
         random_state: Any = None,
         progress: bool | None = False,
+        store: str | None = None,
     ):
         self._keep(locals())
 

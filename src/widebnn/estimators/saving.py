@@ -133,6 +133,7 @@ def _describe(model: Any, kind: str, arrays: Mapping[str, np.ndarray], extra: di
     from widebnn import __version__
 
     parameters = model.get_params(deep=False)
+    parameters["store"] = None  # a place on this machine
     if isinstance(parameters.get("random_state"), (np.random.RandomState, np.random.Generator)):
         parameters["random_state"] = None
     fitted = {n: v for n, v in vars(model).items() if _is_fitted_name(n) and n not in APART}

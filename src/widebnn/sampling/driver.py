@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.progress import Progress as RichProgress
 
-from widebnn.errors import PrecisionWarning, WidebnnError, check_integer, check_real
+from widebnn.errors import PrecisionWarning, StoreError, WidebnnError, check_integer, check_real
 from widebnn.posteriors.target import NetworkTarget, Target
 from widebnn.precision import double_precision, one_blas_thread
 from widebnn.samplers import SamplingAlgorithm, build_sampler
@@ -324,7 +324,7 @@ class _Run:
         if checkpoint is None:
             return
         if checkpoint.done > self.draws:
-            raise WidebnnError(
+            raise StoreError(
                 f"{store.folder} has {checkpoint.done} draws per chain already, more than the {self.draws} asked for; "
                 "ask for at least as many steps, or choose another folder."
             )
@@ -341,7 +341,7 @@ class _Run:
         if any(
             a is None or a.shape != leaf.shape or a.dtype != leaf.dtype for a, leaf in zip(found, leaves, strict=True)
         ):
-            raise WidebnnError("the states in the store are those of another sampler; choose another folder.")
+            raise StoreError("the states in the store are those of another sampler; choose another folder.")
         return jax.tree.unflatten(structure, [jnp.array(array) for array in found])
 
     def checkpoint(self) -> None:

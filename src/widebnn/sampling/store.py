@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from widebnn.durable import DamageError, Record, read_record, write_record
-from widebnn.errors import DamageWarning, WidebnnError
+from widebnn.errors import DamageWarning, StoreError
 
 VERSION = 1
 MANIFEST = "manifest"
@@ -119,7 +119,7 @@ class Store:
         try:
             return write_record(path, header, arrays)
         except OSError as error:
-            raise WidebnnError(
+            raise StoreError(
                 f"{path} cannot be written ({error.strerror or error}); the run is safe up to its last checkpoint: "
                 "make room or mend the disk, then run the same again to go on."
             ) from None
@@ -166,12 +166,12 @@ def _last(chunks: list[tuple[str, int]]) -> str:
 def open_store(folder: Path, manifest: dict[str, Any]) -> Iterator[Store]:
     """A new folder for a run, or the one it was begun in, if ``manifest`` is the same; for one process at a time."""
     if folder.exists() and not folder.is_dir():
-        raise WidebnnError(f"{folder} must be a folder, new or of an earlier run, and is a file; choose another.")
+        raise StoreError(f"{folder} must be a folder, new or of an earlier run, and is a file; choose another.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("ab")
     except OSError as error:
-        raise WidebnnError(f"{folder} cannot be written ({error.strerror or error}); choose another folder.") from None
+        raise StoreError(f"{folder} cannot be written ({error.strerror or error}); choose another folder.") from None
     with lock:
         _take(lock, folder)
         for path in folder.glob(".*.tmp"):
@@ -207,14 +207,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             (folder / MANIFEST).unlink()
         if isinstance(header.get("manifest"), dict):
             return header["manifest"]
-    raise WidebnnError(
+    raise StoreError(
         f"{folder} holds no run that can be read ({'; '.join(problems[:3])}); give the folder of a run, or a new one."
     )
 
 
 def _compare(folder: Path, stored: dict[str, Any], manifest: dict[str, Any]) -> None:
     if stored.get("version") != manifest["version"]:
-        raise WidebnnError(
+        raise StoreError(
             f"{folder} has version {stored.get('version')} of the format of runs, and this widebnn reads version "
             f"{manifest['version']}; use the widebnn that began it."
         )
@@ -229,7 +229,7 @@ def _compare(folder: Path, stored: dict[str, Any], manifest: dict[str, Any]) -> 
         changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
         if changed:
             listed = ", ".join(f"{name} {old.get(name)} (now {new.get(name)})" for name in changed)
-            raise WidebnnError(f"{folder} was begun with {listed}; {advice}.")
+            raise StoreError(f"{folder} was begun with {listed}; {advice}.")
 
 
 def _take(lock: Any, folder: Path) -> None:
@@ -241,4 +241,4 @@ def _take(lock: Any, folder: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise WidebnnError(f"{folder} is in use by another process; wait for it, or choose another folder.") from None
+        raise StoreError(f"{folder} is in use by another process; wait for it, or choose another folder.") from None

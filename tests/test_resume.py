@@ -1,0 +1,125 @@
+"""widebnn resume, and fits with a store: killed by surprise, they end as if nothing had been."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+from widebnn import cli
+from widebnn.durable import write_record
+from widebnn.estimators import WideBNNRegressor
+from widebnn.sampling import driver
+
+pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("resume")]
+COMMAND = str(Path(sys.executable).with_name("widebnn"))
+SETTINGS = ["--n-train", 20, "--n-test", 10, "--width", 8, "--burn-in", 50, "--thin", 50, "--sampler", "pcn"]
+
+
+def process(*arguments):
+    return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture
+def widebnn(monkeypatch, capsys):
+    """The entry point in this process: (exit code, stdout, stderr)."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["widebnn", *map(str, arguments)])
+        with warnings.catch_warnings(), pytest.raises(SystemExit) as stop:
+            cli.main()
+        return stop.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_a_killed_run_ends_with_the_same_draws(tmp_path):
+    arguments = ["sample", *SETTINGS, "--steps", 20_000]
+    command = [COMMAND, *map(str, arguments), "--checkpoint-seconds", "0.02", "--out", str(tmp_path / "killed")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        deadline = time.monotonic() + 120
+        while len(list((tmp_path / "killed").glob("chains/draws-*"))) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        running.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "killed" / "summary.json").exists()
+    done = process("resume", tmp_path / "killed", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["n_train"] == 20
+    assert process(*arguments, "--out", tmp_path / "whole").returncode == 0
+    trees = [xarray.open_datatree(tmp_path / name / "draws.nc", engine="h5netcdf") for name in ("killed", "whole")]
+    for group in ("posterior", "sample_stats", "predictions"):
+        xarray.testing.assert_identical(*(tree[group].to_dataset().drop_attrs() for tree in trees))
+
+
+def test_longer_than_it_was_begun_with(tmp_path, widebnn):
+    assert widebnn("sample", *SETTINGS, "--steps", 500, "--out", tmp_path / "run")[0] == 0
+    code, _, stderr = widebnn("sample", *SETTINGS, "--steps", 500, "--out", tmp_path / "run")
+    assert code == 2 and "make it longer by widebnn resume" in stderr.replace("\n", " ")
+    assert widebnn("resume", tmp_path / "run", "--steps", 1000)[0] == 0
+    with xarray.open_datatree(tmp_path / "run" / "draws.nc", engine="h5netcdf") as tree:
+        assert tree["posterior"].sizes["draw"] == 20
+
+
+def test_what_cannot_be_resumed_is_explained(tmp_path, widebnn):
+    assert "holds no run to go on with" in widebnn("resume", tmp_path)[2]
+    (tmp_path / "command").write_text("nonsense")
+    assert "is damaged" in widebnn("resume", tmp_path)[2]
+    write_record(tmp_path / "command", {"kind": "command", "command": "rm", "settings": {}}, {})
+    assert "does not know" in widebnn("resume", tmp_path)[2]
+    write_record(tmp_path / "command", {"kind": "command", "command": "sample", "settings": {"width": 3}}, {})
+    assert "other settings" in widebnn("resume", tmp_path)[2]
+    write_record(tmp_path / "command", {"kind": "command", "command": "fit", "settings": {"width": 3}}, {})
+    assert "other settings" in widebnn("resume", tmp_path)[2]
+
+
+def test_another_command_is_not_mixed_in(tmp_path, widebnn):
+    settings = ["sample", *SETTINGS, "--steps", 500, "--out", tmp_path]
+    assert widebnn(*settings, "--noise", "-1")[0] == 2
+    code, _, stderr = widebnn(*settings, "--noise", "0.2")
+    assert code == 2 and "unfinished run with noise -1.0" in stderr
+
+
+class Killed(BaseException):
+    """Ends a run without any clean-up of its own."""
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_killed_fit_ends_with_the_same_model(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, size=(40, 2))
+    y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=40)
+    model = WideBNNRegressor(
+        32, depth=1, activation="erf", input_scales=False, burn_in=20, target_ess=30, max_steps=60, random_state=0
+    )
+    whole = model.fit(x, y).predict(x)
+    model.set_params(store=str(tmp_path))
+    monkeypatch.setattr(driver, "CHUNK_SECONDS", 1e-4)
+    monkeypatch.setattr(driver, "CHECKPOINT_SHARE", float("inf"))
+    run = driver.sample.__kwdefaults__["checkpoint_seconds"]
+    monkeypatch.setitem(driver.sample.__kwdefaults__, "checkpoint_seconds", 0.0)
+    assert run == 30.0
+    real, killed = driver.Progress, 0
+    for updates in (4, 9, 30):
+        left = [updates]
+
+        class Stopping(real):
+            def update(self, phase, steps, acceptance, left=left):
+                left[0] -= 1
+                if left[0] == 0:
+                    raise Killed
+
+        monkeypatch.setattr(driver, "Progress", Stopping)
+        try:
+            model.fit(x, y)
+        except Killed:
+            killed += 1
+    monkeypatch.setattr(driver, "Progress", real)
+    assert killed >= 2
+    np.testing.assert_array_equal(model.fit(x, y).predict(x), whole)

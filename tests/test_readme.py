@@ -28,6 +28,6 @@ def test_command(command, tmp_path):
         assert f"\n{arguments[0]}:" in (ROOT / "Makefile").read_text()
         return
     assert program == ".venv/bin/widebnn"
-    if arguments[0] in ("reproduce", "fit", "predict", "evaluate"):
-        return  # run by tests/experiments/test_grid.py and tests/test_commands.py, which look at the results
+    if arguments[0] in ("reproduce", "fit", "predict", "evaluate", "resume"):
+        return  # run by tests/experiments/test_grid.py, test_commands.py and test_resume.py, which look at the results
     run([WIDEBNN, *arguments], tmp_path)

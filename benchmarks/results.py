@@ -127,13 +127,20 @@ and 1000 (CIFAR-10) test images.
 
 def rows_table(report: list[dict[str, Any]]) -> str:
     """Time and memory against rows."""
-    header = ["rows", "choosing hyperparameters", "one gradient", "one draw", "peak memory"]
+    header = [
+        "rows",
+        "choosing hyperparameters",
+        "compiling",
+        f"one draw ({report[0]['gradients_per_draw']} gradients)",
+    ]
+    header += ["precision", "peak memory"]
     body = [
         [
             f"{row['rows']:,}".replace(",", " "),
             f"{row['evidence_seconds']:.0f} s",
-            f"{digits(1e3 * row['seconds_per_gradient'])} ms",
+            f"{row['compile_seconds']:.0f} s",
             f"{digits(row['seconds_per_draw'])} s",
+            row["dtype"],
             f"{row['peak_memory_gb']:.1f} GB",
         ]
         for row in report
@@ -149,7 +156,8 @@ def main() -> None:
     if (RESULTS / "rows.json").exists():
         rows = read("rows")
         listing = rows_table(rows)
-        what = f"`python benchmarks/rows.py`: {rows[0]['width']} units, eight inputs, noise of a tenth of the signal."
+        what = f"`python benchmarks/rows.py`: {rows[0]['width']} units in one hidden layer, eight inputs, noise of a tenth "
+        what += "of the signal."
         sections.append(f"## Rows\n\n{what}\n\n{listing}\n")
         readme = ROOT / "README.md"
         before, rest = readme.read_text().split(START)

@@ -1,8 +1,9 @@
-"""Time and memory of the regressor against the number of training rows, each in a process of its own.
+"""Time and memory of a fit against the number of training rows, each in a process of its own.
 
 python benchmarks/rows.py [--rows 256,1000,5000,10000] [--width 1024]
 
-The table has eight inputs and noise of a tenth of the signal. Results go to benchmarks/results/rows.json.
+The table has eight inputs and noise of a tenth of the signal, the network one hidden layer. Results go to
+benchmarks/results/rows.json.
 """
 
 from __future__ import annotations
@@ -22,43 +23,51 @@ from common import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results" / "rows.json"
 INPUTS = 8
-STEPS = 8
+GRADIENTS = 20
+"""Of one draw, about what the regressor takes where the noise is a tenth of the signal."""
+DRAWS = 4
 
 
 def measure(rows: int, width: int) -> dict[str, Any]:
-    """One fit of few steps, of one chain."""
-    import widebnn.estimators.base as base
-    from widebnn.estimators import WideBNNRegressor
+    """Hyperparameters as the regressor chooses them, then some steps of one chain with what it keeps of a draw."""
+    import widebnn
+    from widebnn.errors import PrecisionWarning
+    from widebnn.estimators.ensemble import collect_networks
+    from widebnn.networks.evidence import choose_hyperparameters
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, INPUTS))
     y = np.sin(x[:, 0]) + 0.5 * x[:, 1] * x[:, 2] + 0.1 * rng.normal(size=rows)
-    evidence: dict[str, float] = {}
-    choose = base.choose_hyperparameters
-
-    def timed(*arguments, **options):
-        began = time.perf_counter()
-        found = choose(*arguments, **options)
-        evidence["seconds"] = time.perf_counter() - began
-        return found
-
-    base.choose_hyperparameters = timed  # type: ignore[assignment]
-    model = WideBNNRegressor(width, chains=1, burn_in=10, target_ess=1, max_steps=STEPS, random_state=0)
     began = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.fit(x, y)
-    total = time.perf_counter() - began
-    gradients = float(model.posterior_["sample_stats"]["gradients"].values.sum())
-    seconds = model.diagnostics_["seconds"]
+    chosen = choose_hyperparameters(x, y, depths=1, input_scales=True)
+    evidence = time.perf_counter() - began
+    network = chosen.network(INPUTS, width)
+    scaled = x * np.array(chosen.input_scales)
+    for dtype in ("float32", "float64"):  # the second where the first is not precise enough, as the regressor does
+        target = widebnn.posterior(network, scaled, y[:, None], noise=chosen.noise, dtype=dtype)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", PrecisionWarning)
+                result = widebnn.sample(
+                    target,
+                    "hilbert_hmc",
+                    step_size=0.02,
+                    num_steps=GRADIENTS,
+                    steps=DRAWS,
+                    burn_in=1,
+                    collect=collect_networks(target),
+                )
+            break
+        except (PrecisionWarning, widebnn.WidebnnError):
+            continue
     return {
         "rows": rows,
         "width": width,
-        "evidence_seconds": evidence["seconds"],
-        "seconds_per_gradient": seconds / gradients,
-        "gradients_per_draw": gradients / STEPS,
-        "seconds_per_draw": seconds / STEPS,
-        "fit_seconds": total,
+        "dtype": dtype,
+        "gradients_per_draw": GRADIENTS,
+        "evidence_seconds": evidence,
+        "compile_seconds": result.compile_seconds,
+        "seconds_per_draw": result.seconds / DRAWS,
         "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
     }
 

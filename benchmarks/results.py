@@ -156,8 +156,8 @@ def main() -> None:
     if (RESULTS / "rows.json").exists():
         rows = read("rows")
         listing = rows_table(rows)
-        what = f"`python benchmarks/rows.py`: {rows[0]['width']} units in one hidden layer, eight inputs, noise of a tenth "
-        what += "of the signal."
+        what = f"`python benchmarks/rows.py`: {rows[0]['width']} units in one hidden layer, eight inputs, noise of a "
+        what += "tenth of the signal."
         sections.append(f"## Rows\n\n{what}\n\n{listing}\n")
         readme = ROOT / "README.md"
         before, rest = readme.read_text().split(START)

@@ -148,7 +148,9 @@ def test_predict(regression, folder, tmp_path, widebnn):
     mean, std, low, middle, high = np.array([[float(cell) for cell in row.values()] for row in rows]).T
     assert (low < middle).all() and (middle < high).all() and (std > 1).all()
     truth = np.array([float(row["price"]) for row in read(folder / "test.csv")])
-    assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.6 * truth.std()
+    error = np.delete(mean - truth, 3)
+    assert np.sqrt(np.mean(error**2)) < 0.3 * truth.std()
+    assert std[3] > 3 * np.median(std)  # its weight is missing, and so is that of one training row only
 
 
 def test_a_real_process_predicts_the_same(regression, folder, widebnn):
@@ -229,7 +231,7 @@ def test_nothing_is_written_over(regression, folder, tmp_path, widebnn, refused)
 
 
 FIT = {
-    "no file": (["absent.csv", "--target", "y"], "there is no file absent.csv"),
+    "no file": (["absent.csv", "--target", "y"], "absent.csv; give the path of a CSV file"),
     "no column": (["train.csv", "--target", "prise"], "got 'prise'. Did you mean 'price'?"),
     "text target": (["train.csv", "--target", "kind"], "which is text, while a regression needs numbers"),
     "many classes": (["train.csv", "--target", "price", "--classify"], "too many for classes; leave --classify out"),

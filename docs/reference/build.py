@@ -32,6 +32,8 @@ def modules() -> dict[str, pdoc.doc.Module]:
         module = importlib.import_module(package)
         for name in below:
             importlib.import_module(f"{package}.{name}")
+        for name in module.__all__:
+            getattr(module, name)  # names that are looked up when they are used
         # pdoc lists what __all__ lists, and says nothing of modules that are missing there.
         module.__all__ = [name for name in module.__all__ if name not in below] + below
         for name in (package, *(f"{package}.{name}" for name in below)):

@@ -338,7 +338,7 @@ def _estimator(classify: bool, likelihood: str | None, transform: str | None, **
         return estimators.WideBNNClassifier(likelihood=likelihood or "softmax", **parameters)
     if likelihood is not None:
         raise WidebnnError(f"--likelihood {likelihood} is for classes; add --classify or leave it out.")
-    return estimators.WideBNNRegressor(transform=transform or "auto", **parameters)
+    return estimators.WideBNNRegressor(target_transform=transform or "auto", **parameters)
 
 
 def _load(folder: Path) -> tuple[Any, TableEncoding]:

@@ -76,7 +76,7 @@ def test_predictions_are_calibrated(fitted):
     assert abs(inside[small].mean() - inside[~small].mean()) < 0.1
     below = fitted.cdf(x, y)
     np.testing.assert_array_equal((below > 0.05) & (below < 0.95), inside)
-    plain = WideBNNRegressor(**SMALL, transform="none", random_state=0).fit(*with_growing_errors(150, 0))
+    plain = WideBNNRegressor(**SMALL, target_transform="none", random_state=0).fit(*with_growing_errors(150, 0))
     assert fitted.log_density(x, y).mean() > plain.log_density(x, y).mean() + 0.3
 
 
@@ -97,6 +97,6 @@ def test_density_is_that_of_the_other_predictions(fitted):
 def test_noise_in_units_of_the_target_is_not_bent():
     x, y = with_growing_errors(40, 0)
     with pytest.raises(WidebnnError, match="leave one out"):
-        WideBNNRegressor(**SMALL, transform="asinh", noise=0.1).fit(x, y)
-    with pytest.raises(WidebnnError, match="transform must be one of"):
-        WideBNNRegressor(**SMALL, transform="log").fit(x, y)
+        WideBNNRegressor(**SMALL, target_transform="asinh", noise=0.1).fit(x, y)
+    with pytest.raises(WidebnnError, match="target_transform must be one of"):
+        WideBNNRegressor(**SMALL, target_transform="log").fit(x, y)

@@ -28,8 +28,8 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
     32 of them). ``noise`` is in units of y; ``noise="sample"`` makes it an unknown of the chain. Chains run until the
     function has ``target_ess`` effective draws, or warn.
 
-    Where errors grow with the target, the network is fitted to asinh(y / b): ``transform="auto"`` does that if the
-    evidence is clearly for it, ``"asinh"`` always and ``"none"`` never. Everything predicted is in units of y.
+    Where errors grow with the target, the network is fitted to asinh(y / b): ``target_transform="auto"`` does that if
+    the evidence is clearly for it, ``"asinh"`` always and ``"none"`` never. Everything predicted is in units of y.
 
     With ``store``, a folder, the chains are written there while they run: a fit that was stopped goes on when it is
     called again with the same data and parameters, and ends with the same model.
@@ -43,7 +43,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         self,
         width: int = 1024,
         *,
-        transform: str = "auto",
+        target_transform: str = "auto",
         depth: int | None = None,
         activation: str | None = None,
         noise: float | str | None = None,
@@ -86,11 +86,11 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         return self
 
     def _choose_bend(self, x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray | None:
-        transform = check_choice("transform", self.transform, ("auto", "asinh", "none"))
+        transform = check_choice("target_transform", self.target_transform, ("auto", "asinh", "none"))
         own_noise = self.noise is not None and self.noise != "sample"
         if transform == "asinh" and own_noise:
             raise WidebnnError(
-                f"noise={self.noise!r} is in units of y and transform='asinh' bends them; leave one out."
+                f"noise={self.noise!r} is in units of y and target_transform='asinh' bends them; leave one out."
             )
         if transform == "none" or own_noise:
             return None

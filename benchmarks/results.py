@@ -42,10 +42,12 @@ def mean_and_error(values: list[float]) -> tuple[float, float]:
 def uci_section(report: dict[str, Any]) -> str:
     """Every table beside every method."""
     parts, near, covered = [], [], []
-    for name in TABLES:
+    done = [
+        name for name in TABLES if {row["method"] for row in report["rows"] if row["table"] == name} == NAMES.keys()
+    ]
+    missing = [name for name in TABLES if name not in done]
+    for name in done:
         rows = [row for row in report["rows"] if row["table"] == name]
-        if not rows:
-            continue
         by_method = {method: [row for row in rows if row["method"] == method] for method in NAMES}
         nll = {method: mean_and_error([row["nll"] for row in found]) for method, found in by_method.items()}
         best = min(nll, key=lambda method: nll[method][0])
@@ -78,7 +80,6 @@ def uci_section(report: dict[str, Any]) -> str:
         )
     ess = [row["ess"] for row in report["rows"] if row["method"] == "widebnn"]
     settings = ", ".join(f"{name} {value}" for name, value in report["settings"].items())
-    done = [name for name in TABLES if any(row["table"] == name for row in report["rows"])]
     return f"""## Tables
 
 `python benchmarks/uci.py`, on UCI tables. Every repeat has its own split, nine tenths for training, seeded by its
@@ -96,7 +97,7 @@ seconds of fit and prediction on two cores. RMSE and log-likelihoods are in unit
 
 Best in log-likelihood, or within one standard error of the best: {len(near)} of {len(done)} tables
 ({", ".join(near) or "none"}). 90 % intervals cover 87 to 93 % on {len(covered)} of {len(done)}
-({", ".join(covered) or "none"}).
+({", ".join(covered) or "none"}). {f"Not measured yet: {', '.join(missing)}." if missing else ""}
 
 {chr(10).join(parts)}"""
 

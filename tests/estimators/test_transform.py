@@ -9,9 +9,14 @@ from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNRegressor
 from widebnn.estimators.transform import bend, choose_bend, log_slope, unbend, unbent_moments
 
-pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("transform")]
+pytestmark = [
+    pytest.mark.ambient,
+    pytest.mark.xdist_group("transform"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
 NETWORK = {"depths": (1,), "activations": ("erf",), "fixed": {}}
-SMALL = {"width": 128, "depth": 1, "activation": "erf", "target_ess": 50, "max_steps": 200}
+SMALL = {"width": 64, "depth": 1, "activation": "erf", "input_scales": False, "burn_in": 40}
+SMALL |= {"target_ess": 20, "max_steps": 40}
 
 
 def with_growing_errors(rows, seed):
@@ -65,7 +70,6 @@ def test_not_chosen_where_they_do_not():
     assert choose_bend(x, np.zeros((150, 1)), 0, always=True, **NETWORK) is None
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_predictions_are_calibrated(fitted):
     assert fitted.y_bend_ is not None
     x, y = with_growing_errors(400, 1)

@@ -74,7 +74,7 @@ def same(a, b):
 def test_stopped_anywhere_it_ends_with_the_same_bits(tmp_path, many_chunks, stop_after, sampler):
     options = {"step_size": 0.1} if sampler == "underdamped" else {}
     whole = run(sampler=sampler, **options)
-    for updates in (1, 3, 7, 12, 19):
+    for updates in (1, 7, 19):
         stop_after(updates)
         try:
             run(sampler=sampler, store=tmp_path / "run", checkpoint_seconds=0, **options)

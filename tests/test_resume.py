@@ -39,6 +39,7 @@ def widebnn(monkeypatch, capsys):
     return run
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 def test_a_killed_run_ends_with_the_same_draws(tmp_path):
     arguments = ["sample", *SETTINGS, "--steps", 20_000]

@@ -19,7 +19,12 @@ def assert_same_output(printed, shown):
         assert abs(float(found) - float(expected)) <= max(0.05, 0.1 * abs(float(expected))), printed
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+# The figure takes as long as all others together.
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.long] if page.stem == "figure" else []) for page in TUTORIALS],
+    ids=lambda page: page.stem,
+)
 def test_tutorial(page, tmp_path):
     outputs = iter(run_page(page, tmp_path))
     printed = None

@@ -51,6 +51,7 @@ def test_probabilities_are_those_of_the_classes(data, likelihood):
         assert np.ptp(scale) > 0 and 0.5 < scale.mean() < 20
 
 
+@pytest.mark.long
 def test_ten_classes():
     x, y = load_digits(return_X_y=True)
     model = WideBNNClassifier(likelihood="regression", random_state=0, **QUICK | {"max_steps": 30, "target_ess": 10})

@@ -66,6 +66,7 @@ def test_diagnostics(fitted):
     assert "posterior" in fitted.posterior_.children and "sample_stats" in fitted.posterior_.children
 
 
+@pytest.mark.long
 def test_the_same_random_state_gives_the_same_predictions(data):
     x, y, x_test, _ = data
     model = WideBNNRegressor(

@@ -63,6 +63,7 @@ def test_predictive_moments_agree_with_importance_sampling(coordinates, truth):
     assert ess(values).min() > 300, "too few effective draws to show anything"
 
 
+@pytest.mark.long
 def test_posterior_approaches_the_gaussian_process_limit():
     x, y = small_data()
     distances = []

@@ -22,6 +22,7 @@ def acceptance(sampler, step_size, width, space="reduced"):
     return result.draws["rate"].mean()
 
 
+@pytest.mark.long
 def test_pcn_acceptance_rises_with_width():
     rates = [acceptance("pcn", 0.3, width) for width in (128, 512, 2048)]
     assert rates[0] + 0.1 < rates[1] < rates[2] - 0.05, rates
@@ -39,6 +40,7 @@ def cifar(shared_data):
     return load_dataset("cifar10", 256, 0, data_dir=shared_data / "cifar10")
 
 
+@pytest.mark.long
 def test_stationary_pcn_acceptance_on_cifar10(cifar):
     """Published: .29 at width 1024, beta .1 (figure 1), after 20 000 steps of burn-in.
 

@@ -86,7 +86,8 @@ def uci_section(report: dict[str, Any]) -> str:
 number. Means over the splits ± their standard error, the smallest negative log-likelihood in bold; the median of the
 seconds of fit and prediction on two cores. RMSE and log-likelihoods are in units of the target.
 
-- widebnn is `WideBNNRegressor` with {settings}, everything else as it comes: narrower and with fewer draws than its
+- widebnn is `WideBNNRegressor` with
+  {settings}, everything else as it comes: narrower and with fewer draws than its
   defaults (median {np.median(ess):.0f} effective draws of the slowest direction of the function at the training
   inputs), so that all splits take a few hours.
 - The limit is the exact posterior of the same network of infinite width, with the same scale of the target and
@@ -95,8 +96,8 @@ seconds of fit and prediction on two cores. RMSE and log-likelihoods are in unit
   are fitted to at most {GP_ROWS} rows; all rows are conditioned on.
 - The ensemble is five networks with two layers of 50 units that predict mean and variance, stopped early.
 
-Best in log-likelihood, or within one standard error of the best: {len(near)} of {len(done)} tables
-({", ".join(near) or "none"}). 90 % intervals cover 87 to 93 % on {len(covered)} of {len(done)}
+Best in log-likelihood, or within one standard error of the best (the larger of that of the best and that of the
+difference over the same splits): {len(near)} of {len(done)} tables ({", ".join(near) or "none"}). 90 % intervals cover 87 to 93 % on {len(covered)} of {len(done)}
 ({", ".join(covered) or "none"}). {f"Not measured yet: {', '.join(missing)}." if missing else ""}
 
 {chr(10).join(parts)}"""

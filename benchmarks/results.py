@@ -97,7 +97,8 @@ seconds of fit and prediction on two cores. RMSE and log-likelihoods are in unit
 - The ensemble is five networks with two layers of 50 units that predict mean and variance, stopped early.
 
 Best in log-likelihood, or within one standard error of the best (the larger of that of the best and that of the
-difference over the same splits): {len(near)} of {len(done)} tables ({", ".join(near) or "none"}). 90 % intervals cover 87 to 93 % on {len(covered)} of {len(done)}
+difference over the same splits): {len(near)} of {len(done)} tables ({", ".join(near) or "none"}).
+90 % intervals cover 87 to 93 % on {len(covered)} of {len(done)}
 ({", ".join(covered) or "none"}). {f"Not measured yet: {', '.join(missing)}." if missing else ""}
 
 {chr(10).join(parts)}"""

@@ -83,8 +83,11 @@ def test_what_cannot_be_resumed_is_explained(tmp_path, widebnn):
 def test_another_command_is_not_mixed_in(tmp_path, widebnn):
     settings = ["sample", *SETTINGS, "--steps", 500, "--out", tmp_path]
     assert widebnn(*settings, "--noise", "-1")[0] == 2
-    code, _, stderr = widebnn(*settings, "--noise", "0.2")
-    assert code == 2 and "unfinished run with noise -1.0" in stderr
+    assert widebnn(*settings, "--noise", "0.2")[0] == 0  # the first never began
+    (tmp_path / "summary.json").unlink()
+    code, _, stderr = widebnn(*settings, "--noise", "0.3")
+    assert code == 2 and "unfinished run with noise 0.2" in stderr
+    assert widebnn(*settings, "--noise", "0.2")[0] == 0
 
 
 class Killed(BaseException):

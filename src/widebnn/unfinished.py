@@ -13,8 +13,11 @@ NAME = "command"
 
 
 def begin(folder: Path, command: str, settings: dict[str, Any]) -> bool:
-    """Note the command in its folder, or find the same one there (True); refuse to mix two."""
-    if (folder / NAME).exists():
+    """Note the command in its folder, or find the same one there (True); refuse to mix two.
+
+    A command that ended before any chain was written, as for a setting that was wrong, leaves nothing to mix with.
+    """
+    if (folder / NAME).exists() and any(path.is_dir() for path in folder.iterdir()):
         before, old = begun(folder)
         changed = [name for name in settings if old.get(name) != settings[name]]
         if before != command or changed:

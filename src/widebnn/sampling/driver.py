@@ -177,6 +177,7 @@ class _Run:
         self._check_precision(positions[0])
         self._allocate(positions[0])
         self.store: Store | None = None
+        self.interval = 0.0
         self.done = self.burned = self.stored = 0
         self.burn_totals = np.zeros(4)
         self.seconds = 0.0
@@ -361,7 +362,7 @@ class _Run:
 
     def finish(self, show: bool | RichProgress | None) -> Result:
         """Burn in, sample, and return; Ctrl-C returns what is there."""
-        self.saved_at, self.wait = time.perf_counter(), getattr(self, "interval", 0.0)
+        self.saved_at, self.wait = time.perf_counter(), self.interval
         whole = self.burn_in + self.draws * self.thin
         with Progress(whole, self.chains, show) as bar, Stop(self.store is not None) as stop:
             bar.skip(self.burned + self.done * self.thin)

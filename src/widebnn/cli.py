@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
+import os
 import sys
 import warnings
 from enum import StrEnum
@@ -15,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from widebnn.commands import evaluate, fit, fit_table, predict
-from widebnn.errors import WidebnnError
+from widebnn.durable import damaged_files, write_bytes, write_checksums
+from widebnn.errors import DamageWarning, WidebnnError
 from widebnn.unfinished import begin, begun, check_names
 
 app = typer.Typer(
@@ -237,6 +240,12 @@ def resume(
             raise WidebnnError("--steps and --json are for runs of widebnn sample; leave them out.")
         fit_table(settings)
     else:
+        if damaged := damaged_files(folder / CHECKSUMS, OUTPUTS):
+            warnings.warn(
+                f"{folder} was damaged ({', '.join(damaged)}): written again from the chains",
+                DamageWarning,
+                stacklevel=1,
+            )
         _sample(settings if steps is None else settings | {"steps": steps}, folder, as_json)
 
 
@@ -401,6 +410,9 @@ def _whole(name: str, text: str) -> int:
 SETTINGS = inspect.signature(sample).parameters.keys() - {"out", "as_json"}
 CHAINS = "chains"
 """Where in the folder of a run the chains are kept."""
+OUTPUTS = ["draws.nc", "summary.json", "summary.png"]
+CHECKSUMS = "SHA256SUMS"
+"""Of what a run has written at its end."""
 
 
 def _absolute(data: str) -> str:
@@ -422,9 +434,14 @@ def _prepare(out: Path | None) -> Path | None:
 def _write(folder: Path, result, dataset, summary: dict[str, Any], acceptance: dict | None = None) -> None:
     from widebnn.figures import run_figure
 
-    result.to_datatree().to_netcdf(folder / "draws.nc", engine="h5netcdf")
-    run_figure(result, dataset, summary, acceptance).savefig(folder / "summary.png", dpi=150)
-    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    draws = folder / ".draws.nc.tmp"
+    result.to_datatree().to_netcdf(draws, engine="h5netcdf")
+    os.replace(draws, folder / "draws.nc")
+    picture = io.BytesIO()
+    run_figure(result, dataset, summary, acceptance).savefig(picture, format="png", dpi=150)
+    write_bytes(folder / "summary.png", picture.getvalue())
+    write_bytes(folder / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
+    write_checksums(folder / CHECKSUMS, OUTPUTS)
 
 
 def _show(summary: dict[str, Any], folder: Path | None, console: Console) -> None:

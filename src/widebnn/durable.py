@@ -84,12 +84,40 @@ def write_record(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.
     return digest.hexdigest()
 
 
+def write_checksums(listing: Path, names: list[str]) -> None:
+    """List the SHA-256 of finished files beside it, as sha256sum -c reads it."""
+    write_bytes(listing, "".join(_checksum_line(listing.parent / name) for name in names).encode())
+
+
+def damaged_files(listing: Path, names: list[str]) -> list[str]:
+    """Which of the files are not those that were listed, the listing included; none if nothing was listed."""
+    if not listing.is_file():
+        return []
+    try:
+        listed = listing.read_bytes()
+        lines = {name: _checksum_line(listing.parent / name).encode() for name in names}
+    except OSError as error:
+        return [f"{listing.name} ({error.strerror or error})"]
+    damaged = [name for name, line in lines.items() if line not in listed]
+    return damaged or ([listing.name] if b"".join(lines.values()) != listed else [])
+
+
+def _checksum_line(path: Path) -> str:
+    if not path.is_file():
+        return f"{'missing':64}  {path.name}\n"
+    with path.open("rb") as file:
+        return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n"
+
+
 def read_record(path: Path, kind: str) -> Record:
-    """Read a record; raise DamageError if it is not a whole record of that kind."""
+    """Read a record; raise DamageError if it is missing or not a whole record of that kind.
+
+    An OSError of the system is passed on: what cannot be read now may be whole.
+    """
     try:
         data = path.read_bytes()
-    except OSError as error:
-        raise DamageError(f"{path.name} cannot be read ({error.strerror or error})") from None
+    except FileNotFoundError:
+        raise DamageError(f"{path.name} is missing") from None
     start = len(MAGIC)
     end = data.find(b"\n", start, start + LONGEST_LINE) + 1
     if data[:start] != MAGIC or end == 0 or len(data) < end + DIGITS:

@@ -63,6 +63,7 @@ def test_samples_have_the_predictive_moments(fitted, data):
 def test_diagnostics(fitted):
     found = fitted.diagnostics_
     assert found["ess"] >= 100 and found["rhat"] < 1.05 and 0 < found["acceptance_rate"] <= 1
+    assert 0.5 < found["misfit"] < 1.2
     assert "posterior" in fitted.posterior_.children and "sample_stats" in fitted.posterior_.children
 
 
@@ -145,3 +146,13 @@ def test_ctrl_c_before_there_are_draws_stops_the_fit(data, monkeypatch, at):
     with pytest.raises(KeyboardInterrupt):
         model.fit(data[0][:20], data[1][:20])
     assert len(runs) == at
+
+
+def test_a_network_that_cannot_follow_the_targets_is_named(data):
+    x, y, _, _ = data
+    model = WideBNNRegressor(
+        width=2, depth=1, activation="erf", noise=0.01, chains=1, burn_in=20, target_ess=1, max_steps=10, random_state=0
+    )
+    with pytest.warns(ConvergenceWarning, match=r"times the noise away .* network of width 2 cannot follow"):
+        model.fit(x, y)
+    assert model.diagnostics_["misfit"] > 4

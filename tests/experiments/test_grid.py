@@ -18,13 +18,14 @@ import xarray as xr
 from widebnn import cli
 from widebnn.data import load_dataset
 from widebnn.diagnostics import published_ess
-from widebnn.errors import WidebnnError
+from widebnn.errors import DamageWarning, WidebnnError
 from widebnn.experiments import EXPERIMENTS, SCALES, Cell, plan, run_grid
 from widebnn.experiments.analysis import compare, pooled_ess, summarise_cell
 from widebnn.experiments.cells import cell_of, sampler_options
-from widebnn.experiments.grid import cell_path, duration, load_cell, write_config
+from widebnn.experiments.grid import cell_path, duration, load_cell, running_path, write_config
 from widebnn.experiments.published import published_numbers
 from widebnn.experiments.report import claims
+from widebnn.sampling import driver
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.xdist_group("grid")  # one worker, which makes the fixture once
@@ -81,7 +82,7 @@ def smoke(tmp_path_factory):
 def test_a_finished_grid_is_not_run_again(smoke):
     folder, cells, results = smoke
     before = {path: path.stat().st_mtime_ns for path in (folder / "cells").iterdir()}
-    assert len(before) == len(cells)
+    assert {path.suffix for path in before} == {".nc", ".sha256"} and len(before) == 2 * len(cells)
     said = []
     again = run_grid(cells, DATASET, folder, say=said.append)
     assert {path: path.stat().st_mtime_ns for path in (folder / "cells").iterdir()} == before
@@ -96,11 +97,44 @@ def test_a_lost_or_damaged_cell_comes_back_the_same(smoke):
     lost, damaged = (next(cell for cell in cells if cell.sampler == name) for name in ("pcn", "marginal_pcn"))
     cell_path(folder, lost).unlink()
     path = cell_path(folder, damaged)
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    again = run_grid([lost, damaged], DATASET, folder, say=lambda text: None)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.warns(DamageWarning, match=rf"damaged .{path.name}.: .* is run again"):
+        again = run_grid([lost, damaged], DATASET, folder, say=lambda text: None)
     for cell in (lost, damaged):
         for name in ("weights", "predictions", "lp"):
             np.testing.assert_array_equal(again[cell.name][name], results[cell.name][name])
+
+
+class Killed(BaseException):
+    """Ends a run without any clean-up of its own."""
+
+
+@pytest.mark.ambient
+def test_a_killed_cell_goes_on(smoke, monkeypatch):
+    folder, cells, results = smoke
+    cell = next(cell for cell in cells if cell.sampler == "pcn")
+    cell_path(folder, cell).unlink()
+    real = driver.Progress
+
+    class Stopping(real):
+        def update(self, phase, steps, acceptance):
+            if phase == "sampling":
+                raise Killed
+
+    monkeypatch.setattr(driver, "CHUNK_SECONDS", 1e-4)
+    monkeypatch.setattr(driver, "CHECKPOINT_SHARE", float("inf"))
+    monkeypatch.setitem(driver.sample.__kwdefaults__, "checkpoint_seconds", 0.0)
+    monkeypatch.setattr(driver, "Progress", Stopping)
+    with pytest.raises(Killed):
+        run_grid([cell], DATASET, folder, say=lambda text: None)
+    assert list(running_path(folder, cell).glob("checkpoint-*")) and not cell_path(folder, cell).exists()
+    monkeypatch.setattr(driver, "Progress", real)
+    again = run_grid([cell], DATASET, folder, say=lambda text: None)[cell.name]
+    for name in ("weights", "predictions", "lp"):
+        np.testing.assert_array_equal(again[name], results[cell.name][name])
+    assert not running_path(folder, cell).exists()
 
 
 def test_another_cell_under_the_same_name_is_not_taken(smoke):

@@ -307,6 +307,22 @@ def test_subset_of_rows():
 # --- odd and bad input
 
 
+def test_copies_of_rows_prove_nothing():
+    """Records that stand twice in a table are no repeated observations without noise."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = np.sin(x[:, 0]) + 0.5 * rng.normal(size=60)
+    options = {"depths": 1, "activations": "gelu"}
+    alone = choose_hyperparameters(x, y, **options)
+    copied = choose_hyperparameters(np.vstack([x, x[:20]]), np.concatenate([y, y[:20]]), **options)
+    assert copied == alone and alone.noise > 0.3
+    # Repeats that differ are observations, also those that happen to agree.
+    other = choose_hyperparameters(
+        np.vstack([x, x[:20]]), np.concatenate([y, y[:19], y[19:20] + 0.5]), **options
+    )  # fmt: skip
+    assert other.log_evidence < alone.log_evidence - 10, "that of 80 rows"
+
+
 def test_one_row_gives_nearly_the_prior():
     result = choose_hyperparameters([[0.3, -1.0]], [0.5], depths=1, activations="gelu")
     for name in NAMES:

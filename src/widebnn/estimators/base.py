@@ -34,6 +34,8 @@ MANY_INPUTS = 32
 STORE_BYTES = 2**30
 """How much the stored networks may take; beyond it fewer draws are kept."""
 RHAT_LIMIT = 1.05
+MISFIT_LIMIT = 2.0
+"""Squared distance of the targets from the function, in units of the noise, above which the two contradict."""
 PILOT_GRADIENTS = 6
 """Length of a trajectory on the way to the bulk of the posterior."""
 MOST_PILOTS = 6
@@ -240,6 +242,14 @@ class WideBNN(BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=5,
             )
+        misfit = self.diagnostics_["misfit"]
+        if misfit is not None and misfit > MISFIT_LIMIT:
+            warnings.warn(
+                f"the function stays {math.sqrt(misfit):.2g} times the noise away from the training targets: a network "
+                f"of width {self.width} cannot follow them that closely, so raise the width or the noise",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
 
     def _standardise(self, x: np.ndarray) -> np.ndarray:
         return (x - self.x_mean_) / self.x_scale_
@@ -261,10 +271,12 @@ def _drifts(lp: np.ndarray) -> bool:
 def diagnose(result: Result, y: Any) -> dict[str, Any]:
     """Convergence of the function at the training inputs, of its distance from the targets and of sampled scales.
 
-    The smallest ESS and the largest R-hat of them.
+    The smallest ESS and the largest R-hat of them; and the squared distance in units of the noise, which is
+    less than about 1.
     """
     f = result.draws["f_train"]
     distance = np.mean((f - np.asarray(y)) ** 2, axis=(2, 3))
+    noise = result.draws.get("noise")
     scales = [result.draws[name] for name in ("noise", "logit_scale") if name in result.draws]
     scales = [values for values in scales if np.ptp(values) > 0]
     values = np.concatenate(
@@ -275,6 +287,7 @@ def diagnose(result: Result, y: Any) -> dict[str, Any]:
     return {
         "ess": float(np.nanmin(sizes)) if np.isfinite(sizes).any() else 0.0,
         "rhat": float(finite.max()) if finite.size else None,
+        "misfit": None if noise is None or not noise.all() else float(np.mean(distance / noise**2)),
         "acceptance_rate": result.acceptance_rate,
         "steps": result.steps,
         "chains": result.chains,

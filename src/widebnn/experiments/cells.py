@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -140,7 +141,11 @@ def find_start(cell: Cell, dataset: Dataset, progress: bool | RichProgress | Non
 
 
 def run_cell(
-    cell: Cell, dataset: Dataset, progress: bool | RichProgress | None = False, initial: Any = None
+    cell: Cell,
+    dataset: Dataset,
+    progress: bool | RichProgress | None = False,
+    initial: Any = None,
+    store: Path | None = None,
 ) -> xr.Dataset:
     """Run it and keep, per stored draw, the statistics of the paper: projections of weights and of predictions."""
     target = build_target(cell, dataset)
@@ -158,6 +163,7 @@ def run_cell(
         collect=_collect(target, dataset),
         initial=initial,
         progress=progress,
+        store=store,
         **options,
     )
     if result.interrupted:
@@ -222,4 +228,21 @@ def cell_of(stored: xr.Dataset) -> Cell:
         start=str(values["start"]),
         step_size=None if step_size is None else float(step_size),
         **{name: int(values[name]) for name in whole},
+    )
+
+
+def is_whole(stored: xr.Dataset) -> bool:
+    """Whether a stored run has everything that figures and tables need."""
+    cell = cell_of(stored)
+    draws = (cell.chains, cell.steps // cell.thin)
+    shapes = {"weights": (*draws, PROJECTIONS), "predictions": (*draws, PROJECTIONS), "lp": draws}
+    shapes |= {"acceptance_rate": draws, "f_test": (*draws, *stored["f_test"].shape[2:4])}
+    for name, shape in shapes.items():
+        values = stored[name]
+        if values.shape != shape or values.dims[:2] != ("chain", "draw") or not np.isfinite(values).all():
+            return False
+    positive, others = ("ms_per_step", "dimension"), ["gradients_per_step"]
+    others += ["prior_log_likelihood"] if cell.is_reference else []
+    return all(0 < float(stored.attrs[name]) < math.inf for name in positive) and all(
+        math.isfinite(float(stored.attrs[name])) for name in others
     )

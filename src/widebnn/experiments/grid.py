@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
+import shutil
 import time
 import tomllib
 import warnings
@@ -16,8 +18,9 @@ import xarray as xr
 
 from widebnn.compilation import compiled_once
 from widebnn.data import Dataset
-from widebnn.errors import WidebnnError
-from widebnn.experiments.cells import Cell, cell_of, find_start, run_cell
+from widebnn.durable import damaged_files, write_checksums
+from widebnn.errors import DamageWarning, WidebnnError
+from widebnn.experiments.cells import Cell, cell_of, find_start, is_whole, run_cell
 from widebnn.experiments.published import RHAT_STEP_SIZE
 from widebnn.sampling.progress import display
 
@@ -25,6 +28,7 @@ EXPERIMENTS = ("acceptance", "ess", "rhat", "traces", "beyond")
 PAPER_SAMPLERS = ("lmc", "underdamped", "pcn", "pcnl")
 BEYOND = ("marginal_pcn", "pcnl_published", "hilbert_hmc", "elliptical_slice")
 RHAT_CHAINS = 3
+LARGEST_CONFIG = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,15 +124,34 @@ def cell_path(folder: Path, cell: Cell) -> Path:
     return folder / "cells" / f"{cell.name}.nc"
 
 
+def running_path(folder: Path, cell: Cell) -> Path:
+    """Where the chains of a cell are until it is finished."""
+    return folder / "cells" / f"{cell.name}.run"
+
+
+def keep_cell(folder: Path, cell: Cell, stored: xr.Dataset) -> None:
+    """Write a finished cell, with its checksum, and remove its chains."""
+    path = cell_path(folder, cell)
+    temporary = path.with_name(f".{path.name}.tmp")
+    # The classic format, which is read by Python alone: the HDF5 library may hang on a file that was made for it.
+    stored.to_netcdf(temporary, engine="scipy")
+    os.replace(temporary, path)
+    write_checksums(path.with_name(f"{cell.name}.sha256"), [path.name])
+    shutil.rmtree(running_path(folder, cell), ignore_errors=True)
+
+
 def load_cell(folder: Path, cell: Cell) -> xr.Dataset | None:
-    """A finished cell, or None; a file that cannot be read or is another cell's counts as missing."""
+    """A finished cell, or None; a file that is damaged or another cell's counts as missing."""
     path = cell_path(folder, cell)
     if not path.is_file():
         return None
+    if damaged := damaged_files(path.with_name(f"{cell.name}.sha256"), [path.name]):
+        warnings.warn(f"{folder} was damaged ({damaged[0]}): {cell.label} is run again", DamageWarning, stacklevel=3)
+        return None
     try:
-        stored = xr.load_dataset(path, engine="h5netcdf")
-        return stored if cell_of(stored) == cell else None
-    except (OSError, ValueError, KeyError, TypeError):
+        stored = xr.load_dataset(io.BytesIO(path.read_bytes()), engine="scipy")
+        return stored if cell_of(stored) == cell and is_whole(stored) else None
+    except Exception:  # what somebody has changed fails anywhere
         return None
 
 
@@ -137,9 +160,8 @@ def run_grid(
 ) -> dict[str, xr.Dataset]:
     """Run the cells that are not there yet; the results of all, by name.
 
-    A cell is written to a temporary file and renamed, so that an interrupted grid has only whole cells. A cell that
-    fails is left out with a warning. On a terminal one display shows the whole grid and the running cell; elsewhere
-    ``say`` gets a line per cell.
+    A cell that is interrupted or killed goes on where it stopped. A cell that fails is left out with a warning. On a
+    terminal one display shows the whole grid and the running cell; elsewhere ``say`` gets a line per cell.
     """
     (folder / "cells").mkdir(parents=True, exist_ok=True)
     found = {cell.name: stored for cell in cells if (stored := load_cell(folder, cell)) is not None}
@@ -154,14 +176,11 @@ def run_grid(
             try:
                 if cell.start == "posterior" and cell.kind not in starts:
                     starts = {cell.kind: find_start(cell, dataset, overall.display)}
-                stored = run_cell(cell, dataset, overall.display, starts.get(cell.kind))
+                stored = run_cell(cell, dataset, overall.display, starts.get(cell.kind), running_path(folder, cell))
             except WidebnnError as error:
                 warnings.warn(f"{cell.label} failed and is left out: {error}", stacklevel=2)
                 continue
-            path = cell_path(folder, cell)
-            temporary = path.with_suffix(".tmp")
-            stored.to_netcdf(temporary, engine="h5netcdf")
-            os.replace(temporary, path)
+            keep_cell(folder, cell, stored)
             found[cell.name] = stored
             overall.end(cell)
             jax.clear_caches()
@@ -219,8 +238,10 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
     text = "".join(f"{name} = {_toml(value)}\n" for name, value in config.items())
     if path.exists():
         try:
-            old = tomllib.loads(path.read_text())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            if not path.is_file() or path.stat().st_size > LARGEST_CONFIG:
+                raise ValueError("no small file")
+            old = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
             raise WidebnnError(f"{path} is damaged ({error}); remove it or choose another --out.") from None
         changed = [name for name in config if old.get(name) != tomllib.loads(text)[name]]
         if changed:

@@ -119,11 +119,12 @@ def choose_hyperparameters(
     With ``input_scales`` each column of x also gets a scale of its own (automatic relevance determination), a priori
     log-normal with median 1 and standard deviation a factor of e: multiply x with them before the network.
 
-    Candidates are compared with at most 200 rows and without ``input_scales``; the scales of the best are then fitted
+    Copies of a row count once, if rows with equal inputs have equal targets throughout the table. Candidates are
+    compared with at most 200 rows and without ``input_scales``; the scales of the best are then fitted
     to at most ``max_rows`` rows. Which rows is drawn with ``seed``, and the same seed gives the same result. Time grows
     like the cube of ``max_rows``.
     """
-    x, y = _checked_data(x, y)
+    x, y = _without_copies(*_checked_data(x, y))
     pinned = _checked_fixed({} if fixed is None else fixed)
     depths = tuple(dict.fromkeys(check_integer("each of depths", depth, 1) for depth in _listed(depths)))
     activations = tuple(dict.fromkeys(_checked_activation(name) for name in _listed(activations)))
@@ -375,6 +376,19 @@ def _checked_data(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     if len(x) != len(y):
         raise WidebnnError(f"x and y must have the same number of rows; got {len(x)} and {len(y)}.")
     return x, y
+
+
+def _without_copies(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every distinct row once, unless equal inputs have different targets somewhere.
+
+    Tables often hold the same record twice. Taken for repeated observations, copies that always agree would prove that
+    there is no noise; without them the function has to show that. Where repeats differ, they are observations.
+    """
+    first = np.unique(np.hstack([x, y]), axis=0, return_index=True)[1]
+    if len(np.unique(x, axis=0)) < len(first):
+        return x, y
+    first.sort()
+    return x[first], y[first]
 
 
 def _checked_fixed(fixed: Mapping[str, float]) -> dict[str, float]:

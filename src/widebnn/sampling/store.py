@@ -32,6 +32,10 @@ FIELDS: dict[str, dict[str, type]] = {
     "checkpoint": {"burned": int, "done": int, "chunks": int, "chunk": str, "burn_totals": list, "seconds": float}
     | {"manifest": dict},
 }
+ADVICE = {
+    "written": "make room or mend the disk",
+    "read": "mend the disk, or remove that file to go back to the checkpoint before it",
+}
 NAME = re.compile(r"(draws|checkpoint)-(\d{6,})")
 
 
@@ -62,6 +66,10 @@ class Store:
 
         Whatever is damaged, or newer, is removed; damage is warned of.
         """
+        with _named(self.folder, "read"):
+            return self._restore()
+
+    def _restore(self) -> tuple[Checkpoint | None, Iterator[tuple[int, dict[str, np.ndarray]]]]:
         damage: list[str] = []
         chunks = self._good_chunks(damage)
         found = None
@@ -88,7 +96,7 @@ class Store:
             warnings.warn(
                 f"{self.folder} was damaged ({'; '.join(damage)}): going on from {where}, the rest is made again",
                 DamageWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         if found is None:
             return None, iter(())
@@ -109,20 +117,16 @@ class Store:
         header |= {"kind": "checkpoint", "chunks": len(self._chunks), "chunk": _last(self._chunks)}
         header["manifest"] = self.manifest
         self._write(self.folder / f"checkpoint-{self._saved:06d}", header, arrays)
-        for index, path in self._files("checkpoint").items():
-            # Multiples of 2^k stay for 2^(k+1) checkpoints; the first stays for ever.
-            if index and self._saved - index >= 2 * (index & -index):
-                path.unlink()
+        with _named(self.folder, "written"):
+            for index, path in self._files("checkpoint").items():
+                # Multiples of 2^k stay for 2^(k+1) checkpoints; the first stays for ever.
+                if index and self._saved - index >= 2 * (index & -index):
+                    path.unlink()
         self._saved += 1
 
     def _write(self, path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-        try:
+        with _named(path, "written"):
             return write_record(path, header, arrays)
-        except OSError as error:
-            raise StoreError(
-                f"{path} cannot be written ({error.strerror or error}); the run is safe up to its last checkpoint: "
-                "make room or mend the disk, then run the same again to go on."
-            ) from None
 
     def _good_chunks(self, damage: list[str]) -> list[tuple[str, int]]:
         """The chunks from the first on, up to one that is damaged or missing."""
@@ -138,7 +142,8 @@ class Store:
 
     def _rows(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         for index in range(len(self._chunks)):
-            record = read_record(self.folder / f"draws-{index:06d}", "draws")
+            with _named(self.folder, "read"):
+                record = read_record(self.folder / f"draws-{index:06d}", "draws")
             yield record.header["first"], record.arrays
 
     def _read(self, path: Path, kind: str, damage: list[str]) -> Record | None:
@@ -158,6 +163,18 @@ class Store:
         return {int(match[2]): path for match, path in found if match and match[1] == kind}
 
 
+@contextlib.contextmanager
+def _named(path: Path, done: str) -> Iterator[None]:
+    """An error of the system as a sentence; what is on disk is left as it is."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename or path} cannot be {done} ({error.strerror or error}); the run is safe up to its last "
+            f"checkpoint: {ADVICE[done]}, then run the same again to go on."
+        ) from None
+
+
 def _last(chunks: list[tuple[str, int]]) -> str:
     return chunks[-1][0] if chunks else ""
 
@@ -174,10 +191,11 @@ def open_store(folder: Path, manifest: dict[str, Any]) -> Iterator[Store]:
         raise StoreError(f"{folder} cannot be written ({error.strerror or error}); choose another folder.") from None
     with lock:
         _take(lock, folder)
-        for path in folder.glob(".*.tmp"):
-            path.unlink()
+        with _named(folder, "written"):
+            for path in folder.glob(".*.tmp"):
+                path.unlink()
+            others = [path.name for path in folder.iterdir() if path.name != LOCK]
         store = Store(folder, manifest)
-        others = [path.name for path in folder.iterdir() if path.name != LOCK]
         if not others:
             store._write(folder / MANIFEST, {"kind": "manifest", **manifest}, {})
         else:
@@ -193,7 +211,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     copies = sorted(folder.glob("checkpoint-*"), reverse=True) if folder.is_dir() else []
     for path in [folder / MANIFEST, *copies]:
         try:
-            header = read_record(path, "manifest" if path.name == MANIFEST else "checkpoint").header
+            with _named(path, "read"):
+                header = read_record(path, "manifest" if path.name == MANIFEST else "checkpoint").header
         except DamageError as error:
             problems.append(str(error))
             continue

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-long lint docs bench clean
+.PHONY: demo test test-long lint docs bench reliability clean
 
 demo: $(READY)  ## sample a wide network on the embedded digits and draw the result
 	rm -rf runs/demo
@@ -29,6 +29,10 @@ bench: $(READY)  ## speed, mixing and growth of cost, beside the published recip
 	$(BIN)/python benchmarks/mixing.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/report.py
+
+reliability: $(READY)  ## kills, damage, hostile files, statistical proof: docs/reliability.md
+	for part in kills damage invariance nonfinite proof hostile soak; do $(BIN)/python reliability/$$part.py || failed="$$failed $$part"; done; \
+	$(BIN)/python reliability/summary.py; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 clean:
 	rm -rf $(VENV) build runs

@@ -68,6 +68,25 @@ def test_longer_than_it_was_begun_with(tmp_path, widebnn):
         assert tree["posterior"].sizes["draw"] == 20
 
 
+@pytest.mark.filterwarnings("always::widebnn.errors.DamageWarning")
+def test_damaged_outputs_are_written_again(tmp_path, widebnn):
+    assert widebnn("sample", *SETTINGS, "--steps", 100, "--out", tmp_path)[0] == 0
+    whole = (tmp_path / "summary.json").read_bytes()
+    (tmp_path / "summary.json").write_bytes(whole[:-9])
+    (tmp_path / "summary.png").unlink()
+    code, _, stderr = widebnn("resume", tmp_path)
+    assert code == 0 and "was damaged (summary.json, summary.png): written again" in stderr
+    assert json.loads((tmp_path / "summary.json").read_bytes())["ess_per_step"] == json.loads(whole)["ess_per_step"]
+    assert (tmp_path / "summary.png").exists()
+    assert "damaged" not in widebnn("resume", tmp_path)[2]
+
+
+def test_a_folder_that_cannot_be_made(tmp_path, widebnn):
+    (tmp_path / "file").write_text("mine")
+    code, _, stderr = widebnn("sample", *SETTINGS, "--steps", 100, "--out", tmp_path / "file" / "run")
+    assert code == 2 and "cannot be made (Not a directory); choose another --out" in stderr.replace("\n", " ")
+
+
 def test_what_cannot_be_resumed_is_explained(tmp_path, widebnn):
     assert "holds no run to go on with" in widebnn("resume", tmp_path)[2]
     (tmp_path / "command").write_text("nonsense")

@@ -19,7 +19,7 @@ from rich.table import Table
 from widebnn.commands import evaluate, fit, fit_table, predict
 from widebnn.durable import damaged_files, write_bytes, write_checksums
 from widebnn.errors import DamageWarning, WidebnnError
-from widebnn.unfinished import begin, begun, check_names
+from widebnn.unfinished import begin, begun, check_names, make_folder
 
 app = typer.Typer(
     help="Exact posterior sampling of wide Bayesian neural networks.",
@@ -427,7 +427,7 @@ def _prepare(out: Path | None) -> Path | None:
         return None
     if (out / "summary.json").exists():
         raise WidebnnError(f"{out} already holds a run; choose another --out or remove it first.")
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     return out
 
 

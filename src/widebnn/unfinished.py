@@ -27,9 +27,17 @@ def begin(folder: Path, command: str, settings: dict[str, Any]) -> bool:
                 "another --out."
             )
         return True
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_record(folder / NAME, {"kind": "command", "command": command, "settings": settings}, {})
     return False
+
+
+def make_folder(folder: Path) -> None:
+    """For what a command writes; before it does any work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WidebnnError(f"the folder {folder} cannot be made ({error.strerror}); choose another --out.") from None
 
 
 def begun(folder: Path) -> tuple[str, dict[str, Any]]:

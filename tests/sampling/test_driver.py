@@ -1,6 +1,7 @@
 """sample(): reproducible whatever the chunking, honest about failures, and silent off a terminal."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 import widebnn
 from problems import small_data, small_target
-from widebnn.sampling import driver
+from widebnn.sampling import driver, progress
 
 GAUSSIAN = widebnn.Target(
     log_likelihood=lambda u: -0.5 * jnp.sum((u["a"] - 1.0) ** 2) - jnp.sum(u["b"] ** 2),
@@ -90,6 +91,17 @@ def test_silent_when_not_a_terminal(capfd):
     run(burn_in=5)
     captured = capfd.readouterr()
     assert captured.out == "" and captured.err == ""
+
+
+def test_without_a_terminal_progress_is_lines(monkeypatch, capfd):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    run(burn_in=5, progress=None)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines and all(
+        re.fullmatch(r"(burn-in|sampling): .*steps.*, acceptance [\d.]+, ETA \d+ s", line) for line in lines
+    )
+    run(burn_in=5, progress=False)
+    assert capfd.readouterr().err == ""
 
 
 def test_progress_says_acceptance_and_eta(capfd):

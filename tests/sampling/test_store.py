@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -220,6 +221,25 @@ def test_a_full_disk_is_named_and_loses_nothing(tmp_path, many_chunks, monkeypat
         run(store=tmp_path, checkpoint_seconds=0)
     monkeypatch.setattr(os, "fsync", real)
     assert not list(tmp_path.glob(".*"))
+    same(run(store=tmp_path), whole)
+
+
+def test_what_cannot_be_read_now_is_not_thrown_away(tmp_path, many_chunks, monkeypatch):
+    whole = run()
+    run(store=tmp_path, steps=200, checkpoint_seconds=0)
+    before = {path: path.stat().st_ino for path in tmp_path.iterdir()}
+    real, bad = Path.read_bytes, sorted(tmp_path.glob("draws-*"))[3]
+
+    def read_bytes(path):
+        if path == bad:
+            raise OSError(5, "Input/output error", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    with pytest.raises(WidebnnError, match=rf"{bad.name} cannot be read .Input/output error.*or remove that file"):
+        run(store=tmp_path)
+    assert {path: path.stat().st_ino for path in tmp_path.iterdir()} == before
+    monkeypatch.setattr(Path, "read_bytes", real)
     same(run(store=tmp_path), whole)
 
 

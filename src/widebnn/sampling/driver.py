@@ -90,7 +90,7 @@ def sample(
     given (``step_size=0.1``) is tuned during ``burn_in`` and fixed afterwards. ``collect(key, position)`` says what to
     keep of a draw, a dictionary of arrays; the default keeps the whole position. Chains start at draws from
     N(0, I) unless ``initial``, positions stacked along a leading chain axis, is given. ``progress=None``
-    shows a progress bar on terminals only; a :class:`rich.progress.Progress` from
+    shows a progress bar on terminals and a line every half minute elsewhere; a :class:`rich.progress.Progress` from
     :func:`widebnn.sampling.progress.display` gets the bar among its others. Ctrl-C returns the draws so far; a second
     one does not wait for the step that is running.
 

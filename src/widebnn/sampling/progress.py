@@ -1,10 +1,16 @@
-"""A progress bar with ETA and running acceptance, on terminals only."""
+"""Progress with ETA and running acceptance: a bar on terminals, a line now and then in logs."""
 
 from __future__ import annotations
+
+import time
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+
+
+LINE_SECONDS = 30.0
+"""Time between two lines where there is no terminal."""
 
 
 def display(show: bool | None = None) -> RichProgress:
@@ -26,13 +32,19 @@ def display(show: bool | None = None) -> RichProgress:
 
 
 class Progress:
-    """One bar for all chains of a run, in a display of its own or, where one is given, among others."""
+    """One bar for all chains of a run, in a display of its own or, where one is given, among others.
+
+    With ``show=None`` and no terminal, as in batch jobs, a line every half minute.
+    """
 
     def __init__(self, total: int, chains: int, show: bool | RichProgress | None):
         self._shared = isinstance(show, RichProgress)
         self._display = show if isinstance(show, RichProgress) else display(show)
         self._acceptance: float | None = None
         self._done, self._total = 0, total
+        self._lines = show is None and not self._display.console.is_terminal
+        self._began = self._said = time.monotonic()
+        self._skipped = 0
         self._chains = "" if chains == 1 else f" x {chains} chains"
 
     def __enter__(self) -> Progress:
@@ -50,6 +62,7 @@ class Progress:
     def skip(self, steps: int) -> None:
         """Steps that were done before."""
         self._done += steps
+        self._skipped += steps
         self._display.update(self._task, completed=self._done)
 
     def update(self, phase: str, steps: int, acceptance: float) -> None:
@@ -59,3 +72,8 @@ class Progress:
         self._done += steps
         note = f"{self._done}/{self._total} steps{self._chains}, acceptance {self._acceptance:.3f}"
         self._display.update(self._task, description=phase, advance=steps, note=note)
+        now = time.monotonic()
+        if self._lines and now - self._said >= LINE_SECONDS:
+            left = (now - self._began) / (self._done - self._skipped) * (self._total - self._done)
+            self._display.console.print(f"{phase}: {note}, ETA {left:.0f} s", highlight=False, soft_wrap=True)
+            self._said = now

@@ -20,6 +20,7 @@ lint: $(READY)  ## style, types, and the rule against unsafe loading
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/unsafe.py
 
 docs: $(READY)  ## the API reference, in build/api
 	$(BIN)/python docs/reference/build.py build/api

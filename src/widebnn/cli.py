@@ -18,8 +18,8 @@ from rich.table import Table
 
 from widebnn.commands import evaluate, fit, fit_table, predict
 from widebnn.durable import damaged_files, write_bytes, write_checksums
-from widebnn.errors import DamageWarning, WidebnnError
-from widebnn.unfinished import begin, begun, check_names, make_folder
+from widebnn.errors import DamageWarning, WidebnnError, readable
+from widebnn.unfinished import begin, begun, check_names, check_settings, make_folder
 
 app = typer.Typer(
     help="Exact posterior sampling of wide Bayesian neural networks.",
@@ -180,7 +180,7 @@ def _sample(given: dict[str, Any], folder: Path | None, as_json: bool) -> None:
     from widebnn.errors import check_integer
 
     options = {name: given[name] for name in ("step_size", "num_steps", "friction") if given[name] is not None}
-    width, depth = check_integer("width", given["width"], 1), check_integer("depth", given["depth"], 1)
+    width, depth = check_integer("width", given["width"], 1), check_integer("depth", given["depth"], 1, MOST_LAYERS)
     data_dir = None if given["data_dir"] is None else Path(given["data_dir"])
     dataset = load_dataset(
         given["data"], given["n_train"], given["n_test"], data_dir=data_dir, target=given["target_column"]
@@ -235,6 +235,7 @@ def resume(
     Example: widebnn resume runs/first
     """
     command, settings = begun(folder)
+    check_settings(folder, settings, fit if command == "fit" else sample)
     if command == "fit":
         if steps is not None or as_json:
             raise WidebnnError("--steps and --json are for runs of widebnn sample; leave them out.")
@@ -408,6 +409,7 @@ def _whole(name: str, text: str) -> int:
 
 
 SETTINGS = inspect.signature(sample).parameters.keys() - {"out", "as_json"}
+MOST_LAYERS = 1000
 CHAINS = "chains"
 """Where in the folder of a run the chains are kept."""
 OUTPUTS = ["draws.nc", "summary.json", "summary.png"]
@@ -474,9 +476,18 @@ def _per_thousand(value: float | None) -> float | None:
 
 def main() -> None:
     """Entry point: bad input is one sentence on stderr and exit code 2, never a traceback."""
-    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)  # noqa: T201
+    warnings.showwarning = lambda message, *_: _complain(f"warning: {message}")
     try:
         app()
     except (WidebnnError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        _complain(f"error: {error}")
         sys.exit(2)
+    except MemoryError:
+        _complain(
+            "error: this machine has not enough memory for that; use fewer rows, a smaller width or fewer chains."
+        )
+        sys.exit(2)
+
+
+def _complain(line: str) -> None:
+    print(readable(line), file=sys.stderr)  # noqa: T201

@@ -12,9 +12,24 @@ from typing import Any
 
 import numpy as np
 
+LONGEST = 1000
+"""Characters of a message; files may hold names and numbers of any length."""
+
+
+def readable(text: str) -> str:
+    """One line that a terminal can show, whatever a file has put into it."""
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}{text[-LONGEST:]}"  # both ends are more than what is kept
+    if not text.isprintable():
+        text = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 305]} ... {text[-300:]}"
+
 
 class WidebnnError(ValueError):
     """Bad input. The message says what was expected, what came and how to fix it."""
+
+    def __init__(self, message: str = ""):
+        super().__init__(readable(message))
 
 
 class StoreError(WidebnnError):
@@ -23,6 +38,9 @@ class StoreError(WidebnnError):
 
 class DamageWarning(UserWarning):
     """Files of a run were damaged, and it goes on from an earlier place."""
+
+    def __init__(self, message: str = ""):
+        super().__init__(readable(message))
 
 
 class PrecisionWarning(UserWarning):
@@ -39,12 +57,14 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     raise WidebnnError(f"{name} must be one of {', '.join(choices)}; got {value!r}.{hint}")
 
 
-def check_integer(name: str, value: int, minimum: int) -> int:
-    """Return ``value`` as int if it is a whole number not below ``minimum``."""
+def check_integer(name: str, value: int, minimum: int, maximum: int = 2**63 - 1) -> int:
+    """Return ``value`` as int if it is a whole number not below ``minimum`` and not above ``maximum``."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise WidebnnError(f"{name} must be a whole number, got {value!r}.")
     if int(value) < minimum:
         raise WidebnnError(f"{name} must be at least {minimum}, got {value}.")
+    if int(value) > maximum:
+        raise WidebnnError(f"{name} must be at most {maximum}, got {value}.")
     return int(value)
 
 

@@ -8,8 +8,10 @@ configuration is never changed, and importing this package changes nothing at al
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -59,14 +61,30 @@ def in_double_precision(log_density: Callable[[Any], jax.Array]) -> Callable[[An
     return functools.wraps(log_density)(function)
 
 
-def one_blas_thread() -> AbstractContextManager:
+_blas_lock = threading.Lock()
+_blas_users = 0
+_blas_limits: list[threadpool_limits] = []
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
     """Keep LAPACK's threads from spinning.
 
     On CPUs JAX calls SciPy's LAPACK, whose worker threads busy-wait after every factorisation and take the
     cores from XLA's own thread pool. For the n x n matrices of a sampler step one thread is faster. The
-    limit is lifted when the context ends.
+    limit is lifted when the context ends, or, where several threads are inside, when the last of them leaves.
     """
     # The library JAX will call must be loaded before it can be limited, and JAX loads it late.
     import scipy.linalg.cython_lapack  # noqa: F401
 
-    return threadpool_limits(limits=1, user_api="blas")
+    global _blas_users  # the limit belongs to the process, whatever the thread
+    with _blas_lock:
+        _blas_users += 1
+        _blas_limits.append(threadpool_limits(limits=1, user_api="blas"))
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            _blas_users -= 1
+            while _blas_limits and _blas_users == 0:
+                _blas_limits.pop().restore_original_limits()

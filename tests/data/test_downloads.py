@@ -13,12 +13,13 @@ import urllib.response
 import numpy as np
 import pytest
 
+from hostile_archives import ENTRIES as HOSTILE
+from hostile_archives import ONE, entry, good_entries, pack, tars
 from widebnn.data import download, downloads, load_dataset
 from widebnn.data.cifar10 import BINARY
 from widebnn.data.mnist import FILES
 from widebnn.errors import WidebnnError
 
-RECORD = 3073
 NAMES = [*BINARY.train, *BINARY.test]
 
 
@@ -47,33 +48,14 @@ def internet(monkeypatch):
     return answers, asked
 
 
-def entry(name, content=b"", **fields):
-    member = tarfile.TarInfo(name)
-    member.size = len(content)
-    for field, value in fields.items():
-        setattr(member, field, value)
-    return member, content
-
-
-def pack(*entries):
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
-        for member, content in entries:
-            tar.addfile(member, io.BytesIO(content))
-    return file.getvalue()
-
-
 def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
 @pytest.fixture
-def archive(internet, monkeypatch, make_records, small):
+def archive(internet, monkeypatch, small):
     """Entries of a good archive by file name, and a function that puts an archive on the network as the right one."""
-    content = np.split(make_records(18, seed=1), 6)
-    entries = {
-        name: entry(f"{BINARY.folder}/{name}", part.tobytes()) for name, part in zip(NAMES, content, strict=True)
-    }
+    entries = good_entries()
 
     def publish(*entries):
         packed = pack(*entries)
@@ -186,29 +168,6 @@ def test_redirects_to_https_are_followed(archive, internet, tmp_path):
     load_dataset("cifar10", data_dir=tmp_path)
 
 
-ONE = f"{BINARY.folder}/data_batch_1.bin"
-PART = bytes(3 * RECORD)
-HOSTILE = {
-    "up": (entry("../data_batch_1.bin", PART), "lacks data_batch_1.bin"),
-    "up and back": (entry(f"../data/{ONE}", PART), "lacks data_batch_1.bin"),
-    "up from the folder": (entry(f"{BINARY.folder}/../../data_batch_1.bin", PART), "lacks data_batch_1.bin"),
-    "absolute": (entry("/tmp/data_batch_1.bin", PART), "lacks data_batch_1.bin"),
-    "symbolic link": (entry(ONE, type=tarfile.SYMTYPE, linkname="/etc/passwd"), "must be a file of 9219 bytes"),
-    "link of that size": (
-        entry(ONE, PART, type=tarfile.SYMTYPE, linkname="/etc/passwd"),
-        "must be a file of 9219 bytes",
-    ),
-    "hard link": (entry(ONE, type=tarfile.LNKTYPE, linkname="/etc/passwd"), "must be a file of 9219 bytes"),
-    "device": (entry(ONE, type=tarfile.CHRTYPE), "must be a file of 9219 bytes"),
-    "pipe": (entry(ONE, type=tarfile.FIFOTYPE), "must be a file of 9219 bytes"),
-    "folder": (entry(ONE, type=tarfile.DIRTYPE), "must be a file of 9219 bytes|lacks"),
-    "oversize": (entry(ONE, PART + b"x"), "must be a file of 9219 bytes"),
-    "undersize": (entry(ONE, PART[1:]), "must be a file of 9219 bytes"),
-    "bomb": (entry(ONE, bytes(20_000_000)), "must be a file of 9219 bytes"),
-    "folder that is a link": (entry(BINARY.folder, type=tarfile.SYMTYPE, linkname="/tmp"), "lacks data_batch_1.bin"),
-}
-
-
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_archives_write_nothing(archive, tmp_path, case):
     entries, publish = archive
@@ -216,6 +175,19 @@ def test_hostile_archives_write_nothing(archive, tmp_path, case):
     del entries["data_batch_1.bin"]
     publish(hostile, *entries.values())
     with pytest.raises(WidebnnError, match=message):
+        download("cifar10", tmp_path / "data")
+    assert files(tmp_path) == ["data"]
+
+
+WHOLE = {name: archive for name, archive in tars().items() if name not in HOSTILE}
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_archives_that_lie_are_refused(internet, monkeypatch, small, tmp_path, case):
+    content = WHOLE[case]
+    internet[0][downloads.CIFAR10_URL] = content
+    monkeypatch.setattr(downloads, "CIFAR10_MD5", hashlib.md5(content).hexdigest())
+    with pytest.raises(WidebnnError, match=r"cannot be unpacked|lacks data_batch|must be a file"):
         download("cifar10", tmp_path / "data")
     assert files(tmp_path) == ["data"]
 

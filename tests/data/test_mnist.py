@@ -121,7 +121,7 @@ def test_a_bomb_is_not_unpacked(mnist, monkeypatch):
     monkeypatch.setattr(gzip.GzipFile, "read", lambda file, size=-1: unpacked.append(size) or read(file, size))
     with pytest.raises(WidebnnError, match="has more: it is damaged"):
         load_dataset("mnist", 1, 1, data_dir=folder)
-    assert unpacked == [16, 15_681]
+    assert sum(unpacked) == 16 + 15_681
 
 
 @pytest.mark.parametrize("mnist", ["gz"], indirect=True)

@@ -1,13 +1,14 @@
 """Batches of the Python version of CIFAR-10, which are pickles: good, damaged and hostile."""
 
 import os
-import pickle
 import sys
 import tracemalloc
 
 import numpy as np
 import pytest
 
+from hostile_archives import PICKLES as HOSTILE
+from hostile_archives import PROGRAMS
 from widebnn.data.pickled import read_batch
 from widebnn.errors import WidebnnError
 
@@ -69,70 +70,6 @@ def test_labels_and_pixels_come_back(read, make_batch, records, order, dtype):
     assert labels.dtype == pixels.dtype == np.uint8
 
 
-class Evil:
-    def __init__(self, call, *arguments):
-        self.call, self.arguments = call, arguments
-
-    def __reduce__(self):
-        return self.call, self.arguments
-
-
-def dumped(value, protocol=2):
-    return pickle.dumps(value, protocol)[2 if protocol > 1 else 0 : -1]
-
-
-COMMAND = b"U\x0ctouch hacked"
-SYSTEM = b"cposix\nsystem\n"
-# Each is a value in an otherwise good batch, with the reason for which it must be refused.
-HOSTILE = {
-    "system": (dumped(Evil(os.system, "touch hacked")), "asks for 'posix system', which is never imported"),
-    "protocol 0": (dumped(Evil(os.system, "touch hacked"), 0), "asks for 'posix system'"),
-    "eval": (dumped(Evil(eval, "open('hacked', 'w')")), "asks for '__builtin__ eval'"),
-    "nested": (dumped([({"a": [Evil(os.system, "touch hacked")]},)]), "asks for 'posix system'|instruction"),
-    "REDUCE": (SYSTEM + COMMAND + b"\x85R", "asks for 'posix system'"),
-    "INST": (b"(" + COMMAND + b"iposix\nsystem\n", "instruction INST, which is never followed"),
-    "OBJ": (b"(cnumpy\ndtype\nU\x02u1o", "instruction OBJ"),
-    "STACK_GLOBAL": (b"U\x05posixU\x06system\x93" + COMMAND + b"\x85R", "instruction STACK_GLOBAL"),
-    "NEWOBJ": (b"cnumpy\nndarray\nK\x03\x85\x81", "instruction NEWOBJ"),
-    "NEWOBJ_EX": (b"cnumpy\nndarray\nK\x03\x85}\x92", "instruction NEWOBJ_EX"),
-    "EXT1": (b"\x82\x01", "instruction EXT1"),
-    "PERSID": (b"Phacked\n", "instruction PERSID"),
-    "BINPERSID": (b"K\x01Q", "instruction BINPERSID"),
-    "dotted name": (b"cnumpy\ndtype.__class__\nK\x01\x85R", r"asks for 'numpy dtype\.__class__'"),
-    "other NumPy name": (b"cnumpy\nload\nU\x06hacked\x85R", "asks for 'numpy load'"),
-    "near name": (b"cnumpy.core.multiarray\n_reconstruct2\n", "asks for"),
-    "name with a line": (b"cos\rsystem\nsystem\n", "asks for"),
-    "BUILD of a setter": (b"cnumpy\nndarray\n}(U\x0c__setstate__" + SYSTEM + b"ub", "asks for 'posix system'"),
-    "BUILD of text": (b"U\x01a}b", "is damaged"),
-    "BUILD of a list": (b"]}b", "is damaged"),
-    "BUILD of nothing": (b"b", "is damaged"),
-    "DUP": (b"K\x012", "instruction DUP"),
-    "FRAME": (b"\x95\xff\xff\xff\xff\xff\xff\xff\x7f", "instruction FRAME"),
-    "NEXT_BUFFER": (b"\x97", "instruction NEXT_BUFFER"),
-    "FROZENSET": (b"(K\x01\x91", "instruction FROZENSET"),
-    "unhashable key": (b"}(]K\x01u", "has a key that is not text"),
-    "key of doubled tuples": (
-        b"}(" + b"K\x00q\x64" + b"h\x64\x86q\x64" * 60 + b"K\x01u",
-        "has a key that is not text",
-    ),
-    "key of nested tuples": (b"}(K\x00" + b"\x85" * 90_000 + b"K\x01u", "has a key that is not text"),
-    "odd items": (b"}(K\x01u", "has a key|is damaged"),
-    "unknown memo": (b"h\xfe", "is damaged"),
-    "POP": (b"N0", "instruction POP"),
-    "too many values": (b"N" * 120_000, "has more than 100000 pickle instructions"),
-    "append to a number": (b"K\x01(K\x02e", "is damaged"),
-    "no mark": (b"t" * 20, "is damaged"),
-    "unknown instruction": (b"\xff", "is damaged"),
-    "long text": (b"T\xff\xff\xff\x7fabc", "is damaged"),
-    "negative text": (b"T\xff\xff\xff\xffabc", "is damaged"),
-    "long unicode": (b"X\xff\xff\xff\xffabc", "is damaged"),
-    "long unicode, 8 bytes": (b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7fabc", "is damaged"),
-    "long bytes, 8 bytes": (b"\x8e\xff\xff\xff\xff\xff\xff\xff\xffabc", "is damaged"),
-    "long number": (b"\x8b\xff\xff\xff\x7fabc", "is damaged"),
-    "long decimal": (b"L" + b"9" * 100_000 + b"L\n", "is damaged"),
-}
-
-
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_values_are_refused_and_run_nothing(read, make_batch, records, tmp_path, monkeypatch, case):
     monkeypatch.chdir(tmp_path)
@@ -161,8 +98,7 @@ def test_hostile_parts_are_refused_and_run_nothing(read, make_batch, records, tm
 
 def test_a_hostile_program_alone_is_refused(read, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        content = pickle.dumps(Evil(os.system, "touch hacked"), protocol)
+    for content in PROGRAMS.values():
         with pytest.raises(WidebnnError, match=r"too few or too many for 3 CIFAR-10 images; fetch it again"):
             read(content)
         with pytest.raises(WidebnnError, match=r"is never (imported|followed), so it is not a batch"):

@@ -2,15 +2,16 @@
 
 import io
 import json
-import pickle
 import shutil
 import warnings
 import zipfile
 
 import numpy as np
 import pytest
+import xarray
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
+from hostile_archives import PROGRAMS, Evil
 from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNClassifier, WideBNNRegressor, saving
 from widebnn.estimators.saving import load, load_with_extra, save
@@ -256,11 +257,6 @@ def test_documents_that_contradict_themselves_are_refused(copy, case):
     refused(copy)
 
 
-class Bomb:
-    def __reduce__(self):
-        return print, ("never",)
-
-
 def replaced(**changes):
     """The archive with some arrays replaced or added."""
 
@@ -290,8 +286,8 @@ def false_header(path):
 
 
 ARCHIVES = {
-    "pickle": replaced(mean=np.array([Bomb()], dtype=object)),
-    "no archive": lambda path: path.write_bytes(pickle.dumps(Bomb())),
+    "pickle": replaced(mean=np.array([Evil(print, "never")], dtype=object)),
+    "no archive": lambda path: path.write_bytes(PROGRAMS["os.system, protocol 2"]),
     "one more": replaced(more=np.zeros(3)),
     "another dtype": replaced(mean=np.zeros((8, 5, 2))),
     "another shape": replaced(mean=np.zeros((8, 5, 3), np.float32)),
@@ -309,10 +305,31 @@ def test_archives_that_are_not_what_they_should_be_are_refused(copy, case, capsy
     assert "never" not in capsys.readouterr().out
 
 
-def test_a_posterior_that_is_none_is_refused_when_it_is_read(copy):
+def test_the_run_for_other_programs_is_never_read(regressor, copy):
+    with xarray.open_datatree(copy / "posterior.nc", engine="h5netcdf") as tree:
+        for group in ("posterior", "sample_stats", "observed_data"):
+            xarray.testing.assert_equal(tree[group].dataset, load(copy).posterior_[group].dataset)
+        assert tree.attrs["steps"] == load(copy).posterior_.attrs["steps"] == 8
     (copy / "posterior.nc").write_bytes(b"\x89HDF nothing")
-    rewrite(copy, lambda document: None, ["posterior.nc"])
     refused(copy)
-    assert load(copy, posterior=False).width == 4
+    rewrite(copy, lambda document: None, ["posterior.nc"])
+    np.testing.assert_array_equal(
+        load(copy).posterior_["posterior/f_train"], regressor[0].posterior_["posterior/f_train"]
+    )
     rewrite(copy, lambda document: document["files"].pop("posterior.nc"))
-    assert not hasattr(load(copy), "posterior_"), "it is optional"
+    assert load(copy).width == 4, "it is optional"
+
+
+def texts(*values):
+    return {"$array": {"dtype": "str", "shape": [len(values)], "values": list(values)}}
+
+
+def test_texts_that_would_take_much_more_memory_than_the_document_are_refused(copy, regressor, tmp_path):
+    rewrite(copy, lambda d: d["fitted"].update(odd_=texts("x" * 20, *["y"] * 500)))
+    assert load(copy).odd_.shape == (501,)
+    rewrite(copy, lambda d: d["fitted"].update(odd_=texts("x" * 50_000, *["y"] * 5000)))
+    assert "texts that are too long" in refused(copy)
+    model = load(regressor[1])
+    model.odd_ = np.array(["x" * 50_000, *["y"] * 5000])
+    with pytest.raises(WidebnnError, match="short texts with a very long one"):
+        save(model, tmp_path / "model")

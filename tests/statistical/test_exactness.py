@@ -1,27 +1,39 @@
-"""Every sampler in every coordinate system leaves the exact law alone, and moves."""
+"""Every sampler in every coordinate system leaves the exact law alone, and moves.
 
+Here is the short form: fewer draws, and not all combinations of grid.py unless long tests are asked for; ``make
+reliability`` runs them all.
+"""
+
+import grid
 import pytest
-from harness import ALPHA, joint_test, make_sampler, make_target
+from harness import ALPHA
 
-from widebnn.posteriors import COORDINATES
-from widebnn.samplers import SAMPLERS
+SHORT = {("known noise", "auto", "function"), ("two hidden layers", "pcn", "function")}
+SHORT |= {("all weights", "hmc", "function"), ("all weights", "underdamped", "function")}
+SHORT |= {("single precision", "auto", "function")}
 
 
-@pytest.mark.parametrize("coordinates", COORDINATES)
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_conservation_and_geweke(name, coordinates):
-    # Slice sampling moves far, and under vmap all replicates wait for the slowest search.
-    cycles = 3 if name == "elliptical_slice" else 6
-    outcome = joint_test(make_target(coordinates), make_sampler(name, coordinates), cycles=cycles)
-    assert outcome.moved > 0.1, "the chain hardly moved: the test would show nothing"
+def is_short(setting, kernel, coordinates):
+    return (setting == "known noise" and kernel != "auto") or (setting, kernel, coordinates) in SHORT
+
+
+def parameters(of, is_short):
+    """The combinations of some settings; those that are not short are marked as long."""
+    wanted = [combination for combination in grid.combinations() if combination[0] in of]
+    return [pytest.param(*c, marks=[] if is_short(*c) else [pytest.mark.long]) for c in wanted]
+
+
+def check(setting, kernel, coordinates):
+    outcome = grid.run(setting, kernel, coordinates)
+    assert grid.moves(outcome, kernel), f"the chain hardly moved: the test would show nothing: {outcome}"
+    assert len(outcome.first) >= 20
     assert outcome.conservation > ALPHA
     assert outcome.geweke > ALPHA
 
 
-def test_turns_of_random_length():
-    """Hilbert-space HMC as ``auto`` runs it, without a number of steps."""
-    outcome = joint_test(
-        make_target("function"), lambda log_likelihood: SAMPLERS["hilbert_hmc"](log_likelihood, 0.7), cycles=4
-    )
-    assert 0.3 < outcome.accepted < 0.99
-    assert min(outcome.conservation, outcome.geweke) > ALPHA
+@pytest.mark.parametrize(
+    ("setting", "name", "coordinates"),
+    parameters({"known noise", "two hidden layers", "all weights", "single precision"}, is_short),
+)
+def test_conservation_and_geweke(setting, name, coordinates):
+    check(setting, name, coordinates)

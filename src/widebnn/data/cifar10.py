@@ -83,7 +83,7 @@ def tfds_order(split: str, count: int) -> np.ndarray:
 
 def _find_layout(data_dir: Path) -> tuple[Path, _Layout]:
     """The first layout of which there is any file, and its folder; it must be complete."""
-    if not data_dir.is_dir():
+    if not os.path.isdir(data_dir):
         raise WidebnnError(f"there is no folder {data_dir}; set data_dir to {ADVICE}.")
     for layout in (BINARY, PYTHON, FIRST):
         names = layout.train + layout.test

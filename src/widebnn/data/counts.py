@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from widebnn.errors import WidebnnError, check_integer
 
 MAX_CLASSES = 1000
@@ -51,3 +53,16 @@ def rows_of_own_table(source: str, rows: int, name: str, asked: int | None) -> i
     if asked > rows:
         raise WidebnnError(f"{source} has {rows} rows, too few for {name}={asked}; ask for {rows} at most.")
     return asked
+
+
+def check_memory(what: str, numbers: int) -> None:
+    """Refuse so many numbers in double precision if this machine has no room for them twice."""
+    try:
+        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not every system says
+        return
+    if 16 * numbers > available:
+        raise WidebnnError(
+            f"{what} holds {numbers} numbers, {8e-9 * numbers:.1f} GB, too many for the {available / 1e9:.1f} GB of "
+            "this machine; use fewer rows or columns."
+        )

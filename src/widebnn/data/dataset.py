@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from widebnn.data.counts import check_memory
 from widebnn.errors import WidebnnError
 
 
@@ -85,6 +86,7 @@ def table_regression(
 def _classes(name, x_train, x_test, labels_train, labels_test, class_names) -> Dataset:
     count = len(class_names)
     labels_train, labels_test = (np.asarray(labels, np.int64) for labels in (labels_train, labels_test))
+    check_memory(f"the targets of {name}", (len(labels_train) + len(labels_test)) * count)
     y_train, y_test = (_centred_one_hot(labels, count) for labels in (labels_train, labels_test))
     zeros, ones = np.zeros(count), np.ones(count)
     return Dataset(
@@ -100,7 +102,6 @@ def _centred_one_hot(labels: np.ndarray, count: int) -> np.ndarray:
 
 
 def _standardise_inputs(train: np.ndarray, test: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray]:
-    train, test = np.asarray(train, np.float64), np.asarray(test, np.float64)
     mean, std = _moments("inputs", train, axis)
     # Training rows say nothing about a column that is constant there, so it is 0 in the test rows as well.
     scale = np.where(std > 0, std, np.inf)
@@ -121,12 +122,15 @@ def _moments(name: str, values: np.ndarray, axis: int | None) -> tuple[np.ndarra
 
 
 def _divide(name: str, values: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    result = np.array(values, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        result = (values - mean) / scale
+        result -= mean
+        result /= scale
     _check_finite(name, result)
     return result
 
 
 def _check_finite(name: str, *arrays: np.ndarray) -> None:
-    if not all(np.isfinite(array).all() for array in arrays):
+    # With a NaN among them, the smallest and the largest are NaN.
+    if not all(np.isfinite((array.min(), array.max())).all() for array in arrays if array.size):
         raise WidebnnError(f"the {name} are too large to standardise in double precision; rescale them first.")

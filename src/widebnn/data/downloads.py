@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import http.client
 import os
@@ -10,7 +11,6 @@ import tarfile
 import tempfile
 import urllib.error
 import urllib.request
-import zlib
 from os import PathLike
 from pathlib import Path
 from typing import IO
@@ -36,6 +36,12 @@ MNIST_MD5 = dict(
 )
 MAX_BYTES = 200_000_000
 """More than any of the files has."""
+MAX_UNPACKED = 400_000_000
+"""Twice what the archive unpacks to."""
+MAX_MEMBERS = 100
+"""It has nine."""
+MAX_READ = 2**20
+"""More than any header of a member, and than what is copied at a time."""
 TIMEOUT = 60.0
 
 
@@ -111,6 +117,26 @@ def _fetch(url: str, md5: str, path: Path, advice: str) -> None:
         )
 
 
+class _Unpacked:
+    """A gzip file unpacked, of which nobody reads or skips more than an archive of data needs."""
+
+    def __init__(self, file: gzip.GzipFile):
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= MAX_READ:
+            raise tarfile.ReadError(f"a header claims {size} bytes")
+        return self._file.read(size)
+
+    def seek(self, place: int) -> int:
+        if not 0 <= place <= MAX_UNPACKED:
+            raise tarfile.ReadError(f"it claims more than {MAX_UNPACKED} bytes")
+        return self._file.seek(place)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
 def _unpack(archive: Path, folder: str, names: tuple[str, ...], size: int, place: Path) -> None:
     """The files ``folder/name`` of the archive as ``place/name``.
 
@@ -118,18 +144,23 @@ def _unpack(archive: Path, folder: str, names: tuple[str, ...], size: int, place
     """
     missing = set(names)
     try:
-        with tarfile.open(archive, "r:gz") as tar:
-            for member in tar:
+        with gzip.open(archive) as file, tarfile.open(fileobj=_Unpacked(file), mode="r:") as tar:  # type: ignore[call-overload]
+            for count, member in enumerate(tar):
+                if count == MAX_MEMBERS:
+                    raise WidebnnError(f"{archive.name} has more than {MAX_MEMBERS} members; report this archive.")
                 parent, _, name = member.name.rpartition("/")
                 if parent != folder or name not in missing:
                     continue
                 content = tar.extractfile(member) if member.isreg() and member.size == size else None
                 if content is None:
                     raise WidebnnError(f"{name} in {archive.name} must be a file of {size} bytes; report this archive.")
-                with content, (place / name).open("xb") as file:
-                    shutil.copyfileobj(content, file)
+                with content, (place / name).open("xb") as copy:
+                    shutil.copyfileobj(content, copy)
                 missing.remove(name)
-    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+    except WidebnnError:
+        raise
+    # A damaged archive fails in whichever layer meets the damage, with any exception.
+    except Exception as error:
         raise WidebnnError(f"{archive.name} cannot be unpacked ({error}); try again.") from None
     if missing:
         raise WidebnnError(f"{archive.name} lacks {', '.join(sorted(missing))}; try again.")

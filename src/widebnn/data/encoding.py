@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widebnn.data.counts import check_classes
+from widebnn.data.counts import check_classes, check_memory
 from widebnn.data.table import INTEGER, NUMBER, Table, as_numbers, is_missing, refuse_cell
 from widebnn.errors import WidebnnError, check_choice
 
@@ -124,9 +124,11 @@ class TableEncoding(NamedTuple):
                 f"{table.path} lacks {_listed(lacking)} of the {len(names)} columns that the model needs; add "
                 f"{'it' if len(lacking) == 1 else 'them'}, empty cells will do where a value is not known."
             )
-        ignored = [name for name in table.columns if name not in (*names, *self.left_out, self.target)]
+        known = {*names, *self.left_out, self.target}
+        ignored = [name for name in table.columns if name not in known]
         if ignored:
             notes.append(f"ignored in {table.path}, for the model does not know them: {_listed(ignored)}.")
+        check_memory(str(table.path), len(table.lines) * len(self.inputs))
         return np.concatenate([column.encode(table, notes) for column in self.columns], axis=1)
 
     def targets(self, table: Table) -> np.ndarray:

@@ -19,6 +19,7 @@ FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in (
 IMAGE = (28, 28)
 MAX_COUNT = 60_000
 """The images of the training file; more are not read, whatever the header declares."""
+BLOCK = 2**16
 ADVICE = (
     f"a folder with {', '.join(FILES)}, each plain or with .gz at the end "
     "(widebnn.data.download('mnist', data_dir) fetches them)"
@@ -30,7 +31,7 @@ def load_mnist(data_dir: str | PathLike[str] | None, n_train: int | None, n_test
     if data_dir is None:
         raise WidebnnError(f"mnist needs data_dir, {ADVICE}.")
     folder = Path(os.path.expanduser(data_dir))
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise WidebnnError(f"there is no folder {folder}; set data_dir to {ADVICE}.")
     train_images, train_labels, test_images, test_labels = (_find(folder, name) for name in FILES)
     x_train, labels_train = _read_split("n_train", train_images, train_labels, n_train)
@@ -73,7 +74,10 @@ def _read_idx(path: Path, item: tuple[int, ...]) -> np.ndarray:
                     f"it starts with {header.hex(' ') or 'nothing'}: fetch it again."
                 )
             size = math.prod(shape)
-            content = file.read(size + 1)  # never more than one byte beyond what the header declares
+            # Never more than a byte beyond what the header declares, and no memory for what may not be there.
+            content = bytearray()
+            while block := file.read(min(BLOCK, size + 1 - len(content))):
+                content += block
     except (OSError, EOFError, zlib.error) as error:
         raise WidebnnError(f"{path} cannot be read ({error}); check its permissions or fetch it again.") from None
     if len(content) != size:

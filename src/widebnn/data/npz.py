@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import os
 from pathlib import Path
 
 import numpy as np
 
-from widebnn.data.counts import check_classes, rows_of_one_table, rows_of_own_table
+from widebnn.data.counts import check_classes, check_memory, rows_of_one_table, rows_of_own_table
 from widebnn.data.dataset import Dataset, table_classes, table_regression
+from widebnn.data.zipped import open_archive, read_array, read_header
 from widebnn.errors import WidebnnError
 
 WHOLE = ("x", "y")
@@ -23,8 +26,9 @@ def load_npz(path: Path, n_train: int | None, n_test: int | None) -> Dataset:
     """
     arrays = _read(path)
     names = tuple(arrays)
-    xs = [_inputs(f"{name} in {path}", arrays[name]) for name in names[::2]]
-    ys = [_targets(f"{name} in {path}", arrays[name]) for name in names[1::2]]
+    # Taken out one by one, so that a table is not in memory twice.
+    xs = [_inputs(f"{name} in {path}", arrays.pop(name)) for name in names[::2]]
+    ys = [_targets(f"{name} in {path}", arrays.pop(name)) for name in names[1::2]]
     for x_name, y_name, x, y in zip(names[::2], names[1::2], xs, ys, strict=True):
         if len(x) != len(y):
             raise WidebnnError(
@@ -52,28 +56,31 @@ def load_npz(path: Path, n_train: int | None, n_test: int | None) -> Dataset:
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
-    """The arrays named in SPLIT or in WHOLE, in that order; a member that is no array comes as bytes."""
-    if not path.is_file():
+    """The arrays named in SPLIT or in WHOLE, in that order."""
+    if not os.path.isfile(path):
         raise WidebnnError(f"there is no file {path}; write one with numpy.savez(path, x=..., y=...).")
     try:
-        # Opened here because numpy.load leaves the file open when the archive is bad.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            present = archive.files
-            if set(SPLIT) <= set(present):
-                return {name: np.asarray(archive[name]) for name in SPLIT}
-            if set(WHOLE) <= set(present):
-                return {name: np.asarray(archive[name]) for name in WHOLE}
+        with path.open("rb") as file, open_archive(file) as archive:
+            members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+            names = next((names for names in (SPLIT, WHOLE) if set(names) <= set(members)), ())
+            headers = {name: read_header(archive, members[name], path.stat().st_size) for name in names}
+            check_memory(str(path), sum(math.prod(header.shape) for header in headers.values()))
+            arrays = {name: read_array(archive, members[name]) for name in names}
+    except WidebnnError:
+        raise
     # A damaged archive fails in whichever layer meets the damage: zip, zlib, the header parser, the allocation.
     except Exception as error:
-        if "Object arrays" in str(error):
+        if "Python objects" in str(error):
             problem = "holds arrays of Python objects, which are never unpickled"
         else:
             problem = f"is damaged or not an .npz archive ({type(error).__name__})"
         raise WidebnnError(f"{path} {problem}; write it again with numpy.savez and numeric arrays.") from None
-    raise WidebnnError(
-        f"{path} must hold {', '.join(WHOLE)} or {', '.join(SPLIT)}; it holds {', '.join(present) or 'nothing'}: "
-        "name the arrays in numpy.savez(path, x=..., y=...)."
-    )
+    if not arrays:
+        raise WidebnnError(
+            f"{path} must hold {', '.join(WHOLE)} or {', '.join(SPLIT)}; it holds {', '.join(members) or 'nothing'}: "
+            "name the arrays in numpy.savez(path, x=..., y=...)."
+        )
+    return arrays
 
 
 def _inputs(what: str, x: np.ndarray) -> np.ndarray:
@@ -108,7 +115,7 @@ def _check_numbers(what: str, array: np.ndarray) -> None:
 
 def _as_float(what: str, array: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # a long double out of range becomes inf and is reported as such
-        array = array.astype(np.float64)
+        array = array.astype(np.float64, copy=False)
     bad = np.count_nonzero(~np.isfinite(array))
     if bad:
         raise WidebnnError(f"{what} has {bad} NaN or infinite entries; remove or impute them first.")

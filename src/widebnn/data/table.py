@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from widebnn.data.counts import MAX_CLASSES, check_classes, rows_of_one_table
+from widebnn.data.counts import MAX_CLASSES, check_classes, check_memory, rows_of_one_table
 from widebnn.data.dataset import Dataset, table_classes, table_regression
 from widebnn.errors import WidebnnError, check_choice
 
@@ -18,6 +20,8 @@ INTEGER = re.compile(r"[+-]?[0-9]{1,400}")  # int() refuses thousands of digits,
 NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 MISSING = ("", "?", "na", "n/a", "nan", "null")
 """What stands for a missing value, in capitals or not."""
+LONGEST_LINE = 2**24
+"""Characters of a line; in memory they may take four times the bytes of the file."""
 
 
 class Table(NamedTuple):
@@ -46,11 +50,14 @@ def load_csv(path: Path, n_train: int | None, n_test: int | None, target: str | 
     table = read_table(path)
     target = list(table.columns)[-1] if target is None else check_choice("target", target, table.columns)
     inputs: list[np.ndarray] = []
+    columns = 0
     class_names: tuple[str, ...] = ()
     for name, cells in table.columns.items():
         what = table.what(name)
         numbers = as_numbers(what, cells, table.lines)
         if name != target:
+            columns += 1 if numbers is not None else len(set(cells))
+            check_memory(str(path), columns * len(cells))
             inputs.append(_one_hot(what, cells) if numbers is None else numbers[:, None])
         elif numbers is None:
             y, class_names = _labels(what, cells)
@@ -72,14 +79,14 @@ def read_table(path: Path, fewest_columns: int = 2) -> Table:
 
     In a file of one column a blank line before a row could be a missing value, and is refused.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise WidebnnError(f"there is no file {path}; give the path of a CSV file.")
     rows: list[list[str]] = []
     lines: list[int] = []
     blank = 0
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True, skipinitialspace=True)
+            reader = csv.reader(_lines(path, file), strict=True, skipinitialspace=True)
             for row in reader:
                 if not row:
                     blank = reader.line_num if rows else 0
@@ -107,6 +114,15 @@ def read_table(path: Path, fewest_columns: int = 2) -> Table:
     return Table(path, dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True)), tuple(lines[1:]))
 
 
+def _lines(path: Path, file: IO[str]) -> Iterator[str]:
+    while line := file.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE:
+            raise WidebnnError(
+                f"{path} has a line of more than {LONGEST_LINE} characters; save it with a line per row."
+            )
+        yield line
+
+
 def _check_header(path: Path, header: list[str], fewest: int) -> None:
     if len(header) < fewest:
         raise WidebnnError(f"{path} must have an input and a target column; it has one: separate cells by commas.")
@@ -116,9 +132,9 @@ def _check_header(path: Path, header: list[str], fewest: int) -> None:
         raise WidebnnError(f"the first line of {path} must name the columns and has only numbers; add such a line.")
     if "" in header:
         raise WidebnnError(f"column {header.index('') + 1} of {path} has no name; write one into the first line.")
-    double = [name for name in header if header.count(name) > 1]
-    if double:
-        raise WidebnnError(f"{path} has {header.count(double[0])} columns {double[0]!r}; rename or remove all but one.")
+    [(name, count)] = Counter(header).most_common(1)
+    if count > 1:
+        raise WidebnnError(f"{path} has {count} columns {name!r}; rename or remove all but one.")
 
 
 def is_missing(cell: str) -> bool:

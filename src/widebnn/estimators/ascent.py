@@ -22,7 +22,10 @@ RATE = 0.03
 
 
 def ascend(target: NetworkTarget, chains: int, seed: int) -> Any:
-    """Positions of the chains after the climb, stacked; where it meets a non-finite slope, it stays where it is."""
+    """Positions of the chains after the climb, stacked, each the last where value and squared slope were finite.
+
+    Where they are not, the climb goes half of its step back. A start where they are not stays where it is.
+    """
 
     def log_density(u):
         square = sum(jnp.sum(leaf.astype(jnp.float64) ** 2) for leaf in jax.tree.leaves(u))
@@ -30,22 +33,25 @@ def ascend(target: NetworkTarget, chains: int, seed: int) -> Any:
 
     def climb(u):
         def step(i, carry):
-            u, mean, square = carry
-            slope = jax.grad(log_density)(u)
-            finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(slope)]))
+            u, good, mean, square = carry
+            value, slope = jax.value_and_grad(log_density)(u)
+            squares = [jnp.isfinite(leaf**2) for leaf in (value, *jax.tree.leaves(slope))]
+            finite = jnp.all(jnp.stack([jnp.all(square) for square in squares]))
+            good = jax.tree.map(lambda here, before: jnp.where(finite, here, before), u, good)
             slope = jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0), slope)
             mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, slope)
             square = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g**2, square, slope)
-            rate = RATE * 0.5 * (1 + jnp.cos(jnp.pi * i / STEPS)) * jnp.where(finite, 1.0, 0.0)
+            rate = RATE * 0.5 * (1 + jnp.cos(jnp.pi * i / STEPS))  # zero after the last step, where u is only judged
             shrink = jnp.sqrt(1 - 0.999 ** (i + 1)) / (1 - 0.9 ** (i + 1))  # both averages start at zero
 
-            def move(x, m, s):
-                return (x + rate * shrink * m / (jnp.sqrt(s) + 1e-8)).astype(x.dtype)
+            def move(x, x_good, m, s):
+                further = x + rate * shrink * m / (jnp.sqrt(s) + 1e-8)
+                return jnp.where(finite, further, 0.5 * x + 0.5 * x_good).astype(x.dtype)
 
-            return jax.tree.map(move, u, mean, square), mean, square
+            return jax.tree.map(move, u, good, mean, square), good, mean, square
 
         zeros = jax.tree.map(jnp.zeros_like, u)
-        return jax.lax.fori_loop(0, STEPS, step, (u, zeros, zeros))[0]
+        return jax.lax.fori_loop(0, STEPS + 1, step, (u, u, zeros, zeros))[1]
 
     with double_precision(), one_blas_thread():
         run = jax.jit(climb)

@@ -1,9 +1,10 @@
 """Fitted estimators as folders of open files: JSON, NumPy arrays and NetCDF. Nothing is ever unpickled.
 
-``model.json`` says what the model is and holds everything small; ``ensemble.npz`` holds the networks, uncompressed;
-``posterior.nc`` the run, for diagnostics. ``model.json`` has the SHA-256 of the other two, and its own: that of itself
-with the 64 digits of the checksum replaced by zeros. Files are checked against it, and then against what they must
-contain, before anything of them is used; other files in the folder are ignored.
+``model.json`` says what the model is and holds everything small; ``ensemble.npz`` holds the networks and the run,
+uncompressed; ``posterior.nc`` is the run for other programs, which is never read here: the HDF5 library may hang on a
+file that somebody made for it. ``model.json`` has the SHA-256 of the other two, and its own: that of itself with the 64
+digits of the checksum replaced by zeros. Files are checked against it, and then against what they must contain, before
+anything of them is used; other files in the folder are ignored.
 
 Numbers have all their digits. What JSON cannot say is an object with one key: ``$array``, ``$tuple`` or ``$float`` (nan
 and infinities). The version of the format grows when older programs would misread it.
@@ -22,7 +23,6 @@ import secrets
 import shutil
 import types
 import typing
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -30,6 +30,7 @@ from typing import IO, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from widebnn.data.zipped import open_archive, read_array, read_header
 from widebnn.errors import WidebnnError
 from widebnn.estimators.base import WideBNN
 from widebnn.estimators.classifier import WideBNNClassifier
@@ -37,6 +38,7 @@ from widebnn.estimators.ensemble import Ensemble
 from widebnn.estimators.regressor import WideBNNRegressor
 from widebnn.networks.dense import DenseNetwork, Layer, dense
 from widebnn.networks.evidence import Hyperparameters
+from widebnn.sampling.result import datatree
 
 FORMAT, VERSION = "widebnn-model", 1
 DOCUMENT, ARRAYS, POSTERIOR = "model.json", "ensemble.npz", "posterior.nc"
@@ -51,6 +53,9 @@ LARGEST_DOCUMENT = 2**26
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
           "float16", "float32", "float64", "str", "object")  # fmt: skip
 UNSET = "0" * 64
+GROUPS = ("posterior", "sample_stats", "observed_data")
+"""Of a run."""
+HINTS = typing.get_type_hints(Hyperparameters)
 
 
 def save(model: WideBNN, folder: str | os.PathLike[str], extra: Mapping[str, Any] | None = None) -> Path:
@@ -63,7 +68,7 @@ def save(model: WideBNN, folder: str | os.PathLike[str], extra: Mapping[str, Any
     if not kinds:
         raise WidebnnError(f"only {_names(KINDS)} can be saved, got {type(model).__name__}; pass a fitted one.")
     check_is_fitted(model)
-    arrays = _flat(model.ensemble_)
+    arrays = _flat(model.ensemble_) | _run_arrays(getattr(model, "posterior_", None))
     document = _describe(model, kinds[0], arrays, dict(extra or {}))
     scratch = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
     try:
@@ -107,9 +112,11 @@ def load_with_extra(folder: str | os.PathLike[str], *, posterior: bool = True) -
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context(_open(folder, name, entry)) for name, entry in _files(folder, document)}
         try:
-            model = _restore(document, _read_arrays(files[ARRAYS], document["arrays"]))
-            if posterior and POSTERIOR in files:
-                model.posterior_ = _read_posterior(files[POSTERIOR])
+            arrays = _read_arrays(files[ARRAYS], document["arrays"], posterior)
+            run = {name: arrays.pop(name) for name in list(arrays) if "/" in name}
+            model = _restore(document, arrays)
+            if run:
+                model.posterior_ = _run(run, _decode_all(document["run"]))
             return model, dict(document["extra"])
         # The checksums are right, somebody wrote these files on purpose: no list of what may be wrong is complete.
         except Exception as error:
@@ -148,6 +155,7 @@ def _describe(model: Any, kind: str, arrays: Mapping[str, np.ndarray], extra: di
         "network": _encode_all("network", dataclasses.asdict(model.network_)),
         "fitted": _encode_all("attribute", fitted),
         "diagnostics": _encode_all("diagnostic", model.diagnostics_),
+        "run": _encode_all("attribute of the run", getattr(getattr(model, "posterior_", None), "attrs", {})),
         "arrays": {name: {"dtype": array.dtype.name, "shape": list(array.shape)} for name, array in arrays.items()},
         "files": {},
         "extra": extra,
@@ -177,11 +185,10 @@ def _read_document(folder: Path) -> dict[str, Any]:
     path = folder / DOCUMENT
     if not path.is_file():
         raise WidebnnError(f"{folder} is no saved model, for it has no {DOCUMENT}; give the folder that was written.")
-    with path.open("rb") as file:
-        data = file.read(LARGEST_DOCUMENT + 1)
     damaged = f"{path} is damaged (%s); copy the model again, or fit and save it again."
-    if len(data) > LARGEST_DOCUMENT:
+    if path.stat().st_size > LARGEST_DOCUMENT:
         raise WidebnnError(damaged % f"more than {LARGEST_DOCUMENT} bytes")
+    data = path.read_bytes()
     try:
         document = json.loads(data.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -249,10 +256,9 @@ def _restore(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _hyperparameters(values: dict[str, Any]) -> Hyperparameters:
-    hints = typing.get_type_hints(Hyperparameters)
-    _require(set(values) <= set(hints), "there are unknown hyperparameters")
+    _require(set(values) <= set(HINTS), "there are unknown hyperparameters")
     for name, value in values.items():
-        _require(_fits(value, hints[name]), f"hyperparameter {name} has the wrong type")
+        _require(_fits(value, HINTS[name]), f"hyperparameter {name} has the wrong type")
     return Hyperparameters(**values)
 
 
@@ -305,6 +311,8 @@ def _encode(value: Any) -> Any:
         dtype = "str" if array.dtype.kind == "U" else array.dtype.name
         if dtype in DTYPES:
             values = [_encode(one) for one in array.reshape(-1).tolist()]
+            if dtype == "str" and not _of_one_length(values):
+                raise TypeError("an array of short texts with a very long one")
             return {"$array": {"dtype": dtype, "shape": list(array.shape), "values": values}}
     raise TypeError(f"{type(value).__name__} is not plain data")
 
@@ -328,8 +336,17 @@ def _decode(value: Any) -> Any:
             return tuple(_decode(one) for one in content)
         if tag == "$array":
             _require(content["dtype"] in DTYPES, "an array has a strange type")
-            return np.array([_decode(one) for one in content["values"]], content["dtype"]).reshape(content["shape"])
+            values = [_decode(one) for one in content["values"]]
+            _require(content["dtype"] != "str" or _of_one_length(values), "an array has texts that are too long")
+            return np.array(values, content["dtype"]).reshape(content["shape"])
     return _decode_all(value)
+
+
+def _of_one_length(texts: list[Any]) -> bool:
+    """Whether an array of texts, which has the room of the longest for each, is not much larger than all of them."""
+    _require(all(isinstance(text, str) for text in texts), "a text is none")
+    lengths = [len(text) for text in texts]
+    return len(texts) * max(lengths, default=0) <= 2**14 + 16 * (sum(lengths) + len(texts))
 
 
 # --- the arrays
@@ -365,44 +382,47 @@ def _ensemble(network: DenseNetwork, arrays: dict[str, np.ndarray]) -> Ensemble:
     return Ensemble(hidden=hidden, **arrays)
 
 
-def _read_arrays(file: IO[bytes], declared: dict[str, Any]) -> dict[str, np.ndarray]:
+def _read_arrays(file: IO[bytes], declared: dict[str, Any], posterior: bool) -> dict[str, np.ndarray]:
     """The arrays that ``declared`` names, and no others, of the declared types and sizes.
 
     Members are stored uncompressed, so that none is larger than the file. Sizes are compared before memory is taken.
     """
     arrays = {}
-    with zipfile.ZipFile(file) as archive:
+    with open_archive(file) as archive:
         members = {member.filename: member for member in archive.infolist()}
         _require(set(members) == {f"{name}.npy" for name in declared}, "there are other arrays than declared")
         _require(len(archive.infolist()) == len(members), "there are two arrays of one name")
         for name, entry in declared.items():
+            of_run = "/" in name
+            if of_run and not posterior:
+                continue
             member = members[f"{name}.npy"]
-            dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
-            _require(
-                dtype.kind == "f" and all(type(size) is int and size >= 0 for size in shape), f"{name} must be floats"
-            )
-            _require(member.compress_type == zipfile.ZIP_STORED, f"{name} must not be compressed")
-            with archive.open(member) as content:
-                _require(np.lib.format.read_magic(content) == (1, 0), f"{name} has the wrong header")
-                found = np.lib.format.read_array_header_1_0(content)
-                _require(found == (shape, False, dtype), f"{name} has the wrong header")
-                _require(
-                    member.file_size == content.tell() + math.prod(shape) * dtype.itemsize, f"{name} has the wrong size"
-                )
-                content.seek(0)
-                arrays[name] = np.lib.format.read_array(content, allow_pickle=False)
-            _require(bool(np.isfinite(arrays[name]).all()), f"{name} must be finite")
+            _require(member.compress_size == member.file_size, f"{name} must not be compressed")
+            found = read_header(archive, member, os.fstat(file.fileno()).st_size)
+            _require(found.dtype.kind in ("fiub" if of_run else "f"), f"{name} must be numbers")
+            claimed = tuple(entry["shape"]), False, entry["dtype"]
+            _require((found.shape, found.fortran_order, found.dtype.name) == claimed, f"{name} has the wrong header")
+            arrays[name] = read_array(archive, member)
+            _require(of_run or bool(np.isfinite(arrays[name]).all()), f"{name} must be finite")
     return arrays
 
 
-def _read_posterior(file: IO[bytes]) -> Any:
-    """The DataTree, which is stored uncompressed: one that claims more than the file holds is refused."""
-    import xarray as xr
+def _run_arrays(tree: Any) -> dict[str, np.ndarray]:
+    """The arrays of a run by name: ``posterior/f_train``, ..."""
+    if tree is None:
+        return {}
+    groups = {group: tree[group].dataset for group in GROUPS if group in tree.children}
+    return {f"{group}/{name}": array.values for group, data in groups.items() for name, array in data.items()}
 
-    with xr.open_datatree(file, engine="h5netcdf") as tree:
-        claimed = sum(node.to_dataset(inherit=False).nbytes for node in tree.subtree)
-        _require(claimed <= os.fstat(file.fileno()).st_size, f"{POSTERIOR} claims more than it holds")
-        return tree.load()
+
+def _run(arrays: dict[str, np.ndarray], attributes: dict[str, Any]) -> Any:
+    """The DataTree of a run."""
+    groups: dict[str, dict[str, np.ndarray]] = {}
+    for name, array in arrays.items():
+        group, _, variable = name.partition("/")
+        _require(group in GROUPS and re.fullmatch("[a-z0-9_]+", variable) is not None, f"{name} is no part of a run")
+        groups.setdefault(group, {})[variable] = array
+    return datatree(groups, attributes)
 
 
 # --- files

@@ -45,7 +45,7 @@ class Info(NamedTuple):
     """min(1, ratio), the probability with which the proposal was accepted."""
     is_accepted: jax.Array
     is_finite: jax.Array
-    """False if the log ratio was NaN or +inf: the step counts as a rejection."""
+    """False if the log ratio was not finite and the likelihood not zero: the step counts as a rejection."""
     gradients: jax.Array | int
     """Gradients of the log-likelihood that the step evaluated."""
 
@@ -63,8 +63,13 @@ class SamplingAlgorithm(NamedTuple):
 
 
 def metropolis(key: jax.Array, proposal: Proposal, gradients: jax.Array | int = 0) -> tuple[Any, Info]:
-    """Accept with probability min(1, exp(log_ratio)); NaN or +inf is a rejection and is counted."""
-    is_finite = proposal.log_ratio < jnp.inf
+    """Accept with probability min(1, exp(log_ratio)); a log ratio that is not finite is a rejection and is counted.
+
+    A likelihood of zero is a plain rejection. Where it is not zero, a ratio of zero comes from a gradient that is
+    infinite or whose square is.
+    """
+    is_zero = (proposal.log_ratio == -jnp.inf) & (proposal.state.log_likelihood == -jnp.inf)
+    is_finite = jnp.isfinite(proposal.log_ratio) | is_zero
     log_ratio = jnp.where(is_finite, proposal.log_ratio, -jnp.inf)
     uniform = jax.random.uniform(key, (), log_ratio.dtype)
     accept = jnp.log(uniform) < log_ratio

@@ -22,7 +22,10 @@ SHRINKS = 100
 
 
 def elliptical_slice(log_likelihood: LogLikelihood) -> SamplingAlgorithm:
-    """On the ellipse u cos(t) + w sin(t), draw t uniformly from {l > l(u) + log(uniform)} by shrinking a bracket."""
+    """On the ellipse u cos(t) + w sin(t), draw t uniformly from {l > l(u) + log(uniform)} by shrinking a bracket.
+
+    A point where l is NaN or +inf is outside of the slice, and its step is counted as not finite even though it moves.
+    """
 
     def step(key, state):
         noise_key, level_key, angle_key = jax.random.split(key, 3)
@@ -38,18 +41,21 @@ def elliptical_slice(log_likelihood: LogLikelihood) -> SamplingAlgorithm:
         def inside(candidate):
             return (candidate.log_likelihood > level) & (candidate.log_likelihood < jnp.inf)
 
+        def is_bad(candidate):
+            return ~(candidate.log_likelihood < jnp.inf)
+
         def shrink(carry):
             angle, low, high, count, _, bad = carry
             low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
             angle = jax.random.uniform(jax.random.fold_in(angle_key, count), (), dtype, low, high)
             candidate = at(angle)
-            return angle, low, high, count + 1, candidate, bad | jnp.isnan(candidate.log_likelihood)
+            return angle, low, high, count + 1, candidate, bad | is_bad(candidate)
 
         def go_on(carry):
             return ~inside(carry[4]) & (carry[3] < SHRINKS)
 
         start = at(first)
-        carry = first, first - 2 * math.pi, first, 1, start, jnp.isnan(start.log_likelihood)
+        carry = first, first - 2 * math.pi, first, 1, start, is_bad(start)
         _, _, _, _, candidate, bad = jax.lax.while_loop(go_on, shrink, carry)
         found = inside(candidate)
         new = jax.tree.map(lambda a, b: jnp.where(found, a, b), candidate, State(*state))

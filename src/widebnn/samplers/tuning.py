@@ -32,6 +32,11 @@ class TunedState(NamedTuple):
         """The sampler's log-likelihood."""
         return self.inner.log_likelihood
 
+    @property
+    def gradient(self) -> Any:
+        """The sampler's gradient, nothing if it has none."""
+        return getattr(self.inner, "gradient", ())
+
 
 class Tuner(NamedTuple):
     """How a step size is found."""

@@ -146,6 +146,10 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)
 
 
+def _is_finite(tree: Any) -> bool:
+    return all(bool(np.all(np.isfinite(leaf))) for leaf in jax.tree.leaves(tree))
+
+
 def physical_memory() -> int | None:
     """Bytes of memory of this machine, None where the system does not say."""
     try:
@@ -209,12 +213,20 @@ class _Run:
         ]
 
     def _check_start(self) -> None:
-        values = [float(state.log_likelihood) for state in self.states]
-        bad = [chain for chain, value in enumerate(values) if not np.isfinite(value)]
-        if bad:
+        """Refuse a start from which every step would be rejected, or that would be kept as it is for ever."""
+        for chain, state in enumerate(self.states):
+            value = float(state.log_likelihood)
+            if not _is_finite(state.position):
+                problem = "the position is not finite"
+            elif not np.isfinite(value):
+                problem = f"the log-likelihood is {value}"
+            elif not _is_finite(getattr(state, "gradient", ())):
+                problem = "the gradient of the log-likelihood is not finite"
+            else:
+                continue
             raise WidebnnError(
-                f"the log-likelihood is {values[bad[0]]} at the start of chain {bad[0]}: no step from there "
-                "can be judged. Check the target for overflow, try dtype='float64', or pass other initial positions."
+                f"{problem} at the start of chain {chain}: no step from there can be judged. "
+                "Check the target for overflow, try dtype='float64', or pass other initial positions."
             )
 
     def _check_precision(self, u: Any) -> None:
@@ -390,8 +402,12 @@ class _Run:
         )
         nonfinite = int(self.stats["nonfinite"].sum() + self.burn_totals[2])
         if nonfinite:
+            proposals = self.chains * (self.burned + done * self.thin)
+            stuck = nonfinite == proposals and self.stats["accepted"].sum() + self.burn_totals[1] == 0
             warnings.warn(
-                f"{nonfinite} proposals had a log-likelihood that is not a number and were rejected; "
+                f"{'all ' if stuck else ''}{nonfinite}{'' if stuck else f' of {proposals}'} proposals had a "
+                "log-likelihood or a gradient that is not a finite number and were rejected"
+                f"{': no chain has moved' if stuck else ''}; "
                 "the target may overflow or its covariance may not be positive definite there",
                 stacklevel=3,
             )

@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-
 LINE_SECONDS = 30.0
 """Time between two lines where there is no terminal."""
 

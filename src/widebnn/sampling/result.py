@@ -71,13 +71,19 @@ class Result:
         observed = getattr(self.target, "y", None)
         if observed is not None:
             groups["observed_data"] = {"y": np.asarray(observed)}
-        tree = from_dict(groups, dims=DIMENSIONS, pred_dims=DIMENSIONS)
-        tree.attrs.update(
-            steps=self.steps,
-            burn_in=self.burn_in,
-            thin=self.thin,
-            seed=self.seed,
-            sampling_time=self.seconds,
-            gradients_per_step=self.gradients_per_step,
-        )
-        return tree
+        attributes = {
+            "steps": self.steps,
+            "burn_in": self.burn_in,
+            "thin": self.thin,
+            "seed": self.seed,
+            "sampling_time": self.seconds,
+            "gradients_per_step": self.gradients_per_step,
+        }
+        return datatree(groups, attributes)
+
+
+def datatree(groups: dict[str, dict[str, np.ndarray]], attributes: dict[str, Any]) -> xr.DataTree:
+    """Arrays by group and name, with the names of their dimensions."""
+    tree = from_dict(groups, dims=DIMENSIONS, pred_dims=DIMENSIONS)
+    tree.attrs.update(attributes)
+    return tree

@@ -1,0 +1,832 @@
+"""Deliberate mistakes, the first of them printed in the paper or present in its code: each must be caught.
+
+Every mutant replaces one part of a correct combination and goes through the same joint test, with the same number of
+draws and the same threshold, as the real samplers do.
+"""
+
+import dataclasses
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import grid
+import jax
+import jax.numpy as jnp
+from harness import (
+    ALPHA,
+    GAUSSIAN,
+    NETWORK,
+    NOISE,
+    OUTPUTS,
+    STEPS,
+    Outcome,
+    X,
+    compiled,
+    kernel,
+    make_sampler,
+    make_target,
+    simulate,
+)
+
+import widebnn
+from widebnn import samplers
+from widebnn.networks import Layer, Weights
+from widebnn.posteriors.function_space import function_space
+from widebnn.posteriors.readout import condition, log_evidence
+from widebnn.precision import in_double_precision
+from widebnn.samplers import algorithm as core
+from widebnn.samplers.hmc import energy_change, leapfrog
+from widebnn.samplers.pcnl import delta_from_step_size
+from widebnn.samplers.tree import combine, inner, normal_like, squared_norm_change
+
+
+class Bug(NamedTuple):
+    """A target or a sampler with a mistake in it."""
+
+    target_of: Callable
+    sampler_of: Callable
+    setting: str = "known noise"
+    slow: bool = False
+
+
+def outcome_of(name: str, **length) -> Outcome:
+    """The joint test of a planted bug."""
+    bug = BUGS[name]
+    return grid.joint_test_of(bug.setting, bug.target_of, bug.sampler_of, slow=bug.slow, **length)
+
+
+def is_caught(outcome: Outcome) -> bool:
+    """By the threshold of the real samplers."""
+    return min(outcome.conservation, outcome.geweke) < ALPHA
+
+
+def edited(coordinates, **changes):
+    """A target with some of its functions replaced; each change maps the right target to a function."""
+
+    def target_of(y):
+        target = make_target(coordinates)(y)
+        replacements = {name: change(target) for name, change in changes.items()}
+        return type(target)(**{**vars(target), **replacements})
+
+    return target_of
+
+
+def kernel_matrix(target, hidden):
+    psi = target.network.features(hidden, target.x)
+    return psi, psi @ psi.T + target.noise**2 * jnp.eye(len(psi))
+
+
+def evidence(log_det, quadratic):
+    """log-likelihood in marginal coordinates with these coefficients; the right ones are -c/2 and -1/2."""
+
+    def change(target):
+        def log_likelihood(hidden):
+            _, k = kernel_matrix(target, hidden)
+            fit = jnp.sum(target.y * jnp.linalg.solve(k, target.y))
+            return log_det * jnp.linalg.slogdet(k)[1] + quadratic * fit
+
+        return log_likelihood
+
+    return edited("marginal", log_likelihood=change)
+
+
+def misfit_alone(target):
+    """What the published code uses as l under the reparametrisation: the residual, no determinant."""
+
+    def log_likelihood(u):
+        weights = target.to_weights(jax.random.key(0), u)
+        f = target.network.features(weights.hidden, target.x) @ weights.readout
+        return -0.5 * jnp.sum((target.y - f) ** 2) / target.noise**2
+
+    return log_likelihood
+
+
+def covariance_instead_of_root(target):
+    def to_weights(key, u):
+        psi, _ = kernel_matrix(target, u.hidden)
+        sigma = jnp.linalg.inv(jnp.eye(psi.shape[1]) + psi.T @ psi / NOISE**2)
+        return Weights(u.hidden, sigma @ psi.T @ target.y / NOISE**2 + sigma @ u.readout)
+
+    return to_weights
+
+
+def readout_mean_only(target):
+    def to_weights(key, u):
+        return Weights(u, condition(target.network.features(u, target.x), target.y, NOISE).gain(target.y))
+
+    return to_weights
+
+
+def readout_without_noise(target):
+    def to_weights(key, u):
+        psi = target.network.features(u, target.x)
+        z = jax.random.normal(key, (psi.shape[1], target.y.shape[1]))
+        return Weights(u, z + condition(psi, target.y, NOISE).gain(target.y - psi @ z))
+
+    return to_weights
+
+
+def standard_deviation_for_variance(target):
+    def log_likelihood(u):
+        f = target.network.features(u.hidden, target.x) @ u.readout
+        return -0.5 * jnp.sum((target.y - f) ** 2) / target.noise
+
+    return log_likelihood
+
+
+def with_log_ratio(build, ratio):
+    """A sampler whose log ratio is replaced by ratio(state, noise, proposal)."""
+
+    def sampler_of(log_likelihood):
+        right = build(log_likelihood)
+
+        def propose(state, noise):
+            proposal = right.propose(state, noise)
+            return proposal._replace(log_ratio=ratio(state, noise, proposal))
+
+        return core.metropolis_algorithm(right.init, propose, 0)
+
+    return sampler_of
+
+
+def likelihood_difference(state, noise, proposal):
+    return proposal.state.log_likelihood - state.log_likelihood
+
+
+def posterior_difference(state, noise, proposal):
+    change = squared_norm_change(proposal.state.position, state.position)
+    return likelihood_difference(state, noise, proposal) - 0.5 * change
+
+
+def printed_pcnl_ratio(step_size):
+    """exp(rho(u, v)) - rho(v, u), as displayed in the main text."""
+    d = delta_from_step_size(step_size)
+
+    def rho(at, to):
+        difference, total = (
+            combine((1.0, to.position), (-1.0, at.position)),
+            combine((1.0, to.position), (1.0, at.position)),
+        )
+        g = at.gradient
+        return -at.log_likelihood - inner(difference, g) / 2 - d / 4 * inner(total, g) + d / 4 * inner(g, g)
+
+    return lambda state, noise, proposal: jnp.log(
+        jnp.maximum(jnp.exp(rho(state, proposal.state)) - rho(proposal.state, state), 0.0)
+    )
+
+
+def expanded_pcnl_ratio(step_size):
+    """The expansion in the appendix, whose first gradient term has the wrong sign."""
+    d = delta_from_step_size(step_size)
+
+    def ratio(state, noise, proposal):
+        new = proposal.state
+        back, total = (combine((1.0, state.position), (sign, new.position)) for sign in (-1.0, 1.0))
+        both, change = (combine((1.0, state.gradient), (sign, new.gradient)) for sign in (1.0, -1.0))
+        return (
+            new.log_likelihood
+            - state.log_likelihood
+            - 0.5 * inner(back, both)
+            - d / 4 * inner(total, change)
+            - d / 4 * squared_norm_change(new.gradient, state.gradient)
+        )
+
+    return ratio
+
+
+def proposal_ratio_without_prior(state, noise, proposal):
+    """q(u | v) / q(v | u) kept, the Gaussian factor of the posterior dropped (equation 5)."""
+    change = squared_norm_change(proposal.state.position, state.position)
+    return likelihood_difference(state, noise, proposal) + 0.5 * change
+
+
+def readout_prior_dropped(target):
+    """The published single-device branch: the prior of theta is missing from the acceptance."""
+
+    def log_likelihood(u):
+        theta = target.to_weights(jax.random.key(0), u)
+        return target.log_likelihood(u) + 0.5 * inner(theta, theta)
+
+    return log_likelihood
+
+
+def with_proposal(init_of, propose_of):
+    """A sampler from a wrong propose function."""
+
+    def sampler_of(log_likelihood):
+        init = init_of(log_likelihood)
+        return core.metropolis_algorithm(init, propose_of(init, log_likelihood), 1)
+
+    return sampler_of
+
+
+def pcn_with_wrong_contraction(init, log_likelihood):
+    def propose(state, noise):
+        new = init(combine((1 - 0.5, state.position), (0.5, noise)))
+        return core.Proposal(new, state, new.log_likelihood - state.log_likelihood)
+
+    return propose
+
+
+def pcnl_with_delta_equal_to_step_size(init, log_likelihood):
+    """The noise gets the wrong delta, the ratio the right one."""
+    right = samplers.pcnl(log_likelihood, 0.6)
+    d, wrong = delta_from_step_size(0.6), 0.6
+
+    def propose(state, noise):
+        scale = (jnp.sqrt(8 * wrong) / (2 + wrong)) / (jnp.sqrt(8 * d) / (2 + d))
+        return right.propose(state, combine((scale, noise)))
+
+    return propose
+
+
+def hmc_without_last_kick(init, log_likelihood, e=0.12):
+    def propose(state, noise):
+        momentum = noise
+        end = state
+        for _ in range(4):
+            momentum = combine((1.0, momentum), (e, end.gradient), (-e, end.position))
+            end = init(combine((1.0, end.position), (e, momentum)))
+        return core.Proposal(end, state, -energy_change(state, noise, end, momentum))
+
+    return propose
+
+
+def hmc_without_prior_energy(init, log_likelihood):
+    def propose(state, noise):
+        end, momentum = state, noise
+        for _ in range(4):
+            end, momentum = leapfrog(init, 0.35, end, momentum)
+        kinetic = 0.5 * squared_norm_change(momentum, noise)
+        return core.Proposal(end, state, end.log_likelihood - state.log_likelihood - kinetic)
+
+    return propose
+
+
+def underdamped_without_flip(log_likelihood):
+    right = samplers.underdamped(log_likelihood, 0.3, friction=0.1)
+
+    def propose(state, noise):
+        proposal = right.propose(state, noise)
+        kept = proposal.otherwise._replace(momentum=combine((-1.0, proposal.otherwise.momentum)))
+        return proposal._replace(otherwise=kept)
+
+    return core.metropolis_algorithm(right.init, propose, 1)
+
+
+def accept_without_randomness(log_likelihood):
+    """Accept whenever the ratio exceeds one half: an optimiser in disguise."""
+    right = samplers.pcn(log_likelihood, 0.5)
+
+    def step(key, state):
+        noise_key, _ = jax.random.split(key)
+        proposal = right.propose(state, normal_like(noise_key, state.position))
+        accept = proposal.log_ratio > jnp.log(0.5)
+        new = jax.tree.map(lambda a, b: jnp.where(accept, a, b), proposal.state, proposal.otherwise)
+        return new, None
+
+    return right._replace(step=step)
+
+
+# Caches, keys, and what is kept.
+
+
+def with_states(build, change):
+    """A sampler whose proposal is changed: change(state, proposal) -> proposal."""
+
+    def sampler_of(log_likelihood):
+        right = build(log_likelihood)
+
+        def propose(state, noise):
+            return change(state, right.propose(state, noise))
+
+        return core.metropolis_algorithm(right.init, propose, 1)
+
+    return sampler_of
+
+
+def gradient_of_the_rejected(state, proposal):
+    return proposal._replace(otherwise=proposal.otherwise._replace(gradient=proposal.state.gradient))
+
+
+def gradient_of_before(state, proposal):
+    return proposal._replace(state=proposal.state._replace(gradient=state.gradient))
+
+
+def log_likelihood_of_before(state, proposal):
+    return proposal._replace(state=proposal.state._replace(log_likelihood=state.log_likelihood))
+
+
+def always(state, proposal):
+    return proposal._replace(log_ratio=jnp.zeros(()))
+
+
+def one_key(log_likelihood):
+    """The uniform of the acceptance is made of the bits of the first normal of the proposal."""
+    right = samplers.pcn(log_likelihood, 0.5)
+
+    def step(key, state):
+        first = jax.random.split(key, len(jax.tree.leaves(state.position)))[0]
+        return core.metropolis(first, right.propose(state, normal_like(key, state.position)))
+
+    return right._replace(step=step)
+
+
+def accepted_only(log_likelihood):
+    """Rejections are not counted: proposals are made until one is accepted (six at most)."""
+    right = samplers.pcn(log_likelihood, 0.5)
+
+    def step(key, state):
+        def attempt(i, carry):
+            kept, done = carry
+            new, info = right.step(jax.random.fold_in(key, i), state)
+            return jax.tree.map(lambda a, b: jnp.where(done, a, b), kept, new), done | info.is_accepted
+
+        new, done = jax.lax.fori_loop(0, 6, attempt, (state, jnp.asarray(False)))
+        return new, core.Info(done * 1.0, done, jnp.asarray(True), 0)
+
+    return right._replace(step=step)
+
+
+def step_size_of_the_state(log_likelihood):
+    """Small steps where the weights are large: the way back has another probability."""
+
+    def propose(state, noise):
+        size = inner(state.position, state.position) / 12
+        return samplers.pcn(log_likelihood, 0.8 / (1 + size)).propose(state, noise)
+
+    return core.metropolis_algorithm(core.plain_init(log_likelihood), propose, 0)
+
+
+def noise_by_the_variance(init, log_likelihood):
+    def propose(state, noise):
+        new = init(combine((math.sqrt(1 - 0.25), state.position), (0.25, noise)))
+        return core.Proposal(new, state, new.log_likelihood - state.log_likelihood)
+
+    return propose
+
+
+# Hamiltonian samplers.
+
+
+def same_momentum_for_ever(log_likelihood):
+    right = make_sampler("hmc")(log_likelihood)
+
+    def propose(state, noise):
+        return right.propose(state, normal_like(jax.random.key(0), state.position))
+
+    return core.metropolis_algorithm(right.init, propose, 4)
+
+
+def wrong_refreshment(log_likelihood):
+    """p' = c p + (1 - c) w."""
+    right = samplers.underdamped(log_likelihood, 0.5)
+    c = math.exp(-0.5)
+
+    def propose(state, noise):
+        scale = jnp.where(state.has_momentum, (1 - c) / math.sqrt(1 - c * c), 1.0)
+        return right.propose(state, combine((scale, noise)))
+
+    return core.metropolis_algorithm(right.init, propose, 1)
+
+
+def without_kinetic_energy(init, log_likelihood):
+    def propose(state, noise):
+        end, momentum = state, noise
+        for _ in range(4):
+            end, momentum = leapfrog(init, 0.35, end, momentum)
+        change = 0.5 * squared_norm_change(end.position, state.position)
+        return core.Proposal(end, state, end.log_likelihood - state.log_likelihood - change)
+
+    return propose
+
+
+def old_gradient_in_the_second_kick(init, log_likelihood, e=0.05):
+    def propose(state, noise):
+        end, momentum = state, noise
+        for _ in range(4):
+            force = combine((1.0, end.gradient), (-1.0, end.position))
+            momentum = combine((1.0, momentum), (e / 2, force))
+            end = init(combine((1.0, end.position), (e, momentum)))
+            momentum = combine((1.0, momentum), (e / 2, force))
+        return core.Proposal(end, state, -energy_change(state, noise, end, momentum))
+
+    return propose
+
+
+def turned(first, last, counted):
+    """One rotation of Hilbert-space HMC between kicks of these strengths; the work of the last is counted or not."""
+    e = 0.6
+
+    def propose_of(init, log_likelihood):
+        def work(strength, momentum, gradient):
+            return strength * inner(momentum, gradient) + strength**2 / 2 * inner(gradient, gradient)
+
+        def propose(state, noise):
+            done = work(first * e, noise, state.gradient)
+            momentum = combine((1.0, noise), (first * e, state.gradient))
+            end = init(combine((math.cos(e), state.position), (math.sin(e), momentum)))
+            momentum = combine((math.cos(e), momentum), (-math.sin(e), state.position))
+            done = done + counted * work(last * e, momentum, end.gradient)
+            return core.Proposal(end, state, end.log_likelihood - state.log_likelihood - done)
+
+        return propose
+
+    return with_proposal(core.gradient_init, propose_of)
+
+
+# Slices.
+
+
+def sliced(level=lambda value, uniform: value + jnp.log(uniform), from_position=False, new_levels=False):
+    """Elliptical slice sampling with one part replaced."""
+
+    def sampler_of(log_likelihood):
+        init = core.plain_init(log_likelihood)
+
+        def step(key, state):
+            noise_key, level_key, angle_key = jax.random.split(key, 3)
+            noise = normal_like(noise_key, state.position)
+
+            def is_found(count, candidate):
+                drawn = jax.random.uniform(jax.random.fold_in(level_key, count * new_levels))
+                return candidate.log_likelihood > level(state.log_likelihood, drawn)
+
+            def at(angle):
+                return init(combine((jnp.cos(angle), state.position), (jnp.sin(angle), noise)))
+
+            def shrink(carry):
+                angle, low, high, count, _ = carry
+                low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
+                angle = jax.random.uniform(jax.random.fold_in(angle_key, count), minval=low, maxval=high)
+                return angle, low, high, count + 1, at(angle)
+
+            first = jax.random.uniform(jax.random.fold_in(angle_key, 0), maxval=2 * math.pi)
+            low, high = (0.0, 2 * math.pi) if from_position else (first - 2 * math.pi, first)
+            carry = first, jnp.asarray(low), jnp.asarray(high), 1, at(first)
+            _, _, _, count, end = jax.lax.while_loop(lambda c: ~is_found(*c[3:]) & (c[3] < 25), shrink, carry)
+            found = is_found(count, end)
+            return jax.tree.map(lambda a, b: jnp.where(found, a, b), end, state), None
+
+        return core.SamplingAlgorithm(init, step)
+
+    return sampler_of
+
+
+# Targets: scales, sums, and the weights that the likelihood leaves open.
+
+
+def of_another_network(coordinates, **changes):
+    network = dataclasses.replace(NETWORK, **changes)
+    return lambda y: widebnn.posterior(network, X, y, noise=NOISE, coordinates=coordinates, dtype="float64")
+
+
+def mean_over_rows(target):
+    return lambda u: target.log_likelihood(u) / len(X)
+
+
+def a_row_left_out(y):
+    target = make_target("function")(y)
+    psi = function_space(NETWORK, target.x).psi
+    return dataclasses.replace(target, log_likelihood=lambda u: log_evidence(psi(u.layers)[1:], y[1:], NOISE))
+
+
+def with_hidden_weights(change):
+    """Function coordinates whose open directions are filled wrongly: change(known part, noise) -> weights."""
+
+    def to_weights_of(target):
+        def to_weights(key, u):
+            weights = target.to_weights(key, u)
+            known = grid.input_directions(NETWORK, X) @ u.layers[0]
+            stacked = change(known, jax.random.normal(jax.random.fold_in(key, 1), known.shape))
+            return weights._replace(hidden=(Layer(stacked[:-1], stacked[-1]),))
+
+        return to_weights
+
+    return edited("function", to_weights=to_weights_of)
+
+
+def readout_of_the_prior(target):
+    def to_weights(key, u):
+        weights = target.to_weights(key, u)
+        return weights._replace(readout=jax.random.normal(key, weights.readout.shape))
+
+    return to_weights
+
+
+def two_roots(y):
+    """The likelihood takes the symmetric root of the second layer's kernel, the weights its Cholesky factor."""
+    target = grid.deep_target("function")(y)
+    network, x = grid.DEEP_NETWORK, jnp.asarray(X)
+    factor = network.hidden_inputs(x) @ grid.input_directions(network, X)
+
+    @in_double_precision
+    def log_likelihood(u):
+        inputs = network.hidden_inputs(network.activate(factor @ u.layers[0]))
+        lam, vectors = jnp.linalg.eigh(inputs @ inputs.T)
+        f = (vectors * jnp.sqrt(jnp.maximum(lam, 0.0))) @ vectors.T @ u.layers[1]
+        return log_evidence(network.readout_inputs(network.activate(f)), y, NOISE)
+
+    return dataclasses.replace(target, log_likelihood=log_likelihood)
+
+
+def frames_not_turned(log_likelihood):
+    """Lumped blocks stay in the frame of the first position."""
+    right = samplers.rwmh(log_likelihood, 0.15)
+
+    def step(key, state):
+        noise_key, accept_key = jax.random.split(key)
+        return core.metropolis(accept_key, right.propose(state, normal_like(noise_key, state.position)))
+
+    return right._replace(step=step)
+
+
+# A scale that is not known.
+
+
+def with_unknown_noise(coordinates, extra):
+    """``extra(u, y)`` added to the log-likelihood."""
+
+    def target_of(y):
+        target = grid.unknown_noise_target(coordinates)(y)
+        right = inspect.unwrap(target.log_likelihood)
+        wrong = in_double_precision(lambda u: right(u) + extra(u, y))
+        return dataclasses.replace(target, log_likelihood=wrong)
+
+    return target_of
+
+
+def log_noise(u, y):
+    return jnp.log(grid.NOISE_PRIOR.at(u.z))
+
+
+def readout_at_the_median(y):
+    """The readout drawn with the median noise instead of the chain's."""
+    target = grid.unknown_noise_target("marginal")(y)
+    return dataclasses.replace(
+        target, to_weights=lambda key, u: target.to_weights(key, u._replace(z=jnp.zeros_like(u.z)))
+    )
+
+
+def readout_without_its_scale(y):
+    """Logits are s f, and the weights that go with them have no s."""
+    target = grid.label_target("weights", logit_scale=grid.LOGIT_SCALE)(y)
+
+    def to_weights(key, u):
+        weights = target.to_weights(key, u)
+        return weights._replace(readout=weights.readout / grid.LOGIT_SCALE.at(u.z))
+
+    return dataclasses.replace(target, to_weights=to_weights)
+
+
+# Labels.
+
+
+def of_logits(coordinates, log_likelihood_of):
+    """The target with another function of logits and labels in place of its log-likelihood."""
+
+    def target_of(y):
+        target = grid.label_target(coordinates)(y)
+
+        @in_double_precision
+        def log_likelihood(u):
+            return log_likelihood_of(target.predict(jax.random.key(0), u, grid.LABELLED_X).f, y)
+
+        return dataclasses.replace(target, log_likelihood=log_likelihood)
+
+    return target_of
+
+
+def readout_of_least_norm(y):
+    """to_weights that forgets the part of the readout that B leaves open."""
+    target = grid.label_target("function")(y)
+
+    def to_weights(key, u):
+        weights = target.to_weights(key, u)
+        psi = grid.LABELLED_NETWORK.features(weights.hidden, jnp.asarray(X))
+        _, _, vt = jnp.linalg.svd(psi, full_matrices=False)
+        return weights._replace(readout=vt.T @ (vt @ weights.readout))
+
+    return dataclasses.replace(target, to_weights=to_weights)
+
+
+def label_pcn(log_likelihood):
+    return samplers.pcn(log_likelihood, 0.4)
+
+
+BUGS = {
+    "dropped log det": Bug(evidence(0.0, -0.5), make_sampler("pcn")),
+    "printed sign of the quadratic form": Bug(evidence(-OUTPUTS / 2, 0.5), make_sampler("pcn")),
+    "det Sigma proportional to det K": Bug(evidence(OUTPUTS / 2, -0.5), make_sampler("pcn")),
+    "log det counted once, not per output": Bug(evidence(-0.5, -0.5), make_sampler("pcn")),
+    "published pCNL potential (misfit alone)": Bug(
+        edited("reparametrised", log_likelihood=misfit_alone),
+        make_sampler("pcnl"),
+    ),
+    "Sigma in place of its square root": Bug(
+        edited("reparametrised", to_weights=covariance_instead_of_root),
+        make_sampler("pcn"),
+    ),
+    "readout mean in place of a draw": Bug(edited("marginal", to_weights=readout_mean_only), make_sampler("pcn")),
+    "pathwise draw without observation noise": Bug(
+        edited("marginal", to_weights=readout_without_noise),
+        make_sampler("pcn"),
+    ),
+    "s in place of s^2": Bug(edited("weights", log_likelihood=standard_deviation_for_variance), make_sampler("pcn")),
+    "Algorithm 2's ratio": Bug(
+        make_target("marginal"),
+        with_log_ratio(make_sampler("pcnl"), posterior_difference),
+    ),
+    "printed pCNL acceptance": Bug(
+        make_target("marginal"),
+        with_log_ratio(make_sampler("pcnl"), printed_pcnl_ratio(0.6)),
+    ),
+    "expanded pCNL ratio of the appendix": Bug(
+        make_target("marginal"),
+        with_log_ratio(make_sampler("pcnl"), expanded_pcnl_ratio(0.6)),
+    ),
+    "equation 5 without the Gaussian factor": Bug(
+        make_target("marginal"),
+        with_log_ratio(make_sampler("pcn"), proposal_ratio_without_prior),
+    ),
+    "published acceptance without the prior": Bug(
+        edited("reparametrised", log_likelihood=readout_prior_dropped),
+        make_sampler("pcn"),
+    ),
+    "wrong delta": Bug(make_target("marginal"), with_proposal(core.gradient_init, pcnl_with_delta_equal_to_step_size)),
+    "missing prior term in RW-MH": Bug(
+        make_target("marginal"),
+        with_log_ratio(make_sampler("rwmh"), likelihood_difference),
+    ),
+    "MALA without proposal correction": Bug(
+        make_target("marginal"),
+        with_log_ratio(make_sampler("mala"), posterior_difference),
+    ),
+    "pCN with 1 - b in place of sqrt(1 - b^2)": Bug(
+        make_target("marginal"),
+        with_proposal(core.plain_init, pcn_with_wrong_contraction),
+    ),
+    "prior counted twice in pCN": Bug(
+        make_target("marginal"),
+        with_log_ratio(make_sampler("pcn"), posterior_difference),
+    ),
+    "HMC without the half kicks": Bug(make_target("weights"), with_proposal(core.gradient_init, hmc_without_last_kick)),
+    "HMC without the prior's energy": Bug(
+        make_target("marginal"),
+        with_proposal(core.gradient_init, hmc_without_prior_energy),
+    ),
+    "underdamped without momentum flip": Bug(make_target("weights"), underdamped_without_flip),
+    "acceptance without randomness": Bug(make_target("marginal"), accept_without_randomness),
+}
+BUGS |= {
+    "stale gradient after a rejection": Bug(
+        make_target("marginal"), with_states(make_sampler("mala"), gradient_of_the_rejected)
+    ),
+    "stale gradient after an acceptance": Bug(
+        make_target("marginal"), with_states(make_sampler("mala"), gradient_of_before)
+    ),
+    "stale log-likelihood after an acceptance": Bug(
+        make_target("marginal"), with_states(make_sampler("pcn"), log_likelihood_of_before)
+    ),
+    "Langevin without accepting or rejecting": Bug(make_target("marginal"), with_states(make_sampler("mala"), always)),
+    "one key for proposal and acceptance": Bug(make_target("marginal"), one_key),
+    "only accepted states are kept": Bug(make_target("marginal"), accepted_only),
+    "step size that depends on the state": Bug(make_target("marginal"), step_size_of_the_state),
+    "variance in place of standard deviation of the noise": Bug(
+        make_target("marginal"), with_proposal(core.plain_init, noise_by_the_variance)
+    ),
+    "momentum never refreshed": Bug(make_target("marginal"), same_momentum_for_ever),
+    "momentum refreshed by 1 - c": Bug(make_target("marginal"), wrong_refreshment),
+    "HMC without kinetic energy": Bug(
+        make_target("marginal"), with_proposal(core.gradient_init, without_kinetic_energy)
+    ),
+    "old gradient in the second half kick": Bug(
+        make_target("weights"), with_proposal(core.gradient_init, old_gradient_in_the_second_kick)
+    ),
+    "Hilbert-space HMC: work of the last kick": Bug(make_target("function"), turned(0.5, 0.5, counted=False)),
+    "Hilbert-space HMC: uneven kicks": Bug(make_target("function"), turned(1.0, 0.0, counted=True)),
+    "slice: threshold without a logarithm": Bug(
+        make_target("function"), sliced(level=lambda value, uniform: value - uniform), slow=True
+    ),
+    "slice: threshold drawn anew for every candidate": Bug(make_target("function"), sliced(new_levels=True), slow=True),
+    "slice: bracket that begins at the position": Bug(make_target("function"), sliced(from_position=True), slow=True),
+    "scale of the hidden biases": Bug(of_another_network("marginal", bias_std=1.0), make_sampler("pcn")),
+    "features not divided by the root of the width": Bug(
+        of_another_network("weights", readout_weight_std=1.5 * math.sqrt(3)), make_sampler("pcn", "weights")
+    ),
+    "mean over rows in place of their sum": Bug(edited("function", log_likelihood=mean_over_rows), make_sampler("pcn")),
+    "a row left out": Bug(a_row_left_out, make_sampler("pcn")),
+    "hidden weights of least norm": Bug(with_hidden_weights(lambda known, noise: known), make_sampler("pcn")),
+    "hidden weights with all of the noise": Bug(
+        with_hidden_weights(lambda known, noise: known + noise), make_sampler("pcn")
+    ),
+    "readout from its prior": Bug(edited("function", to_weights=readout_of_the_prior), make_sampler("pcn")),
+    "two roots of one kernel": Bug(two_roots, make_sampler("pcn"), "two hidden layers"),
+    "frames of lumped weights not turned": Bug(grid.wide_target, frames_not_turned, "all weights"),
+    "unknown noise without its normalisation": Bug(
+        with_unknown_noise("weights", lambda u, y: y.size * log_noise(u, y)),
+        make_sampler("pcn", "weights"),
+        "unknown noise",
+    ),
+    "unknown noise: determinant of the primal form alone": Bug(
+        with_unknown_noise("marginal", lambda u, y: y.size * log_noise(u, y)), make_sampler("pcn"), "unknown noise"
+    ),
+    "unknown noise: Jacobian of the logarithm": Bug(
+        with_unknown_noise("marginal", log_noise), make_sampler("pcn"), "unknown noise"
+    ),
+    "unknown noise: prior counted twice": Bug(
+        with_unknown_noise("function", lambda u, y: -0.5 * u.z**2), make_sampler("pcn"), "unknown noise"
+    ),
+    "unknown noise: readout at the median": Bug(readout_at_the_median, make_sampler("pcn"), "unknown noise"),
+    "unknown scale: readout without it": Bug(readout_without_its_scale, label_pcn, "softmax of unknown scale"),
+    "classes not normalised": Bug(of_logits("weights", lambda f, y: jnp.sum(y * f)), label_pcn, "softmax"),
+    "softmax over inputs": Bug(
+        of_logits("weights", lambda f, y: jnp.sum(y * jax.nn.log_softmax(f, axis=0))), label_pcn, "softmax"
+    ),
+    "equal inputs counted once": Bug(
+        of_logits("weights", lambda f, y: jnp.sum((y * jax.nn.log_softmax(f))[::4])), label_pcn, "softmax"
+    ),
+    "readout of least norm": Bug(readout_of_least_norm, label_pcn, "softmax"),
+}
+INVISIBLE = "stale gradient after a rejection"
+"""A wrong force that the acceptance corrects for in part: the law of the chain hardly shows it. ``caches`` does."""
+
+
+# Mistakes of any size.
+
+
+def too_small_a_ratio(size):
+    return make_target("marginal"), with_log_ratio(
+        make_sampler("pcn"), lambda *step: (1 - size) * likelihood_difference(*step)
+    )
+
+
+def too_much_noise(size):
+    """Up to a constant, which nothing sees."""
+
+    def change(target):
+        return lambda u: target.log_likelihood(u) / (1 + size)
+
+    return edited("weights", log_likelihood=change), make_sampler("pcn", "weights")
+
+
+def too_little_of_the_prior(size):
+    def ratio(state, noise, proposal):
+        change = squared_norm_change(proposal.state.position, state.position)
+        return likelihood_difference(state, noise, proposal) - 0.5 * (1 - size) * change
+
+    return make_target("marginal"), with_log_ratio(make_sampler("rwmh"), ratio)
+
+
+def too_many_acceptances(size):
+    def ratio(*step):
+        right = jnp.minimum(1.0, jnp.exp(likelihood_difference(*step)))
+        return jnp.log(right + size * (1 - right))
+
+    return make_target("marginal"), with_log_ratio(make_sampler("pcn"), ratio)
+
+
+def too_coarse_a_likelihood(size):
+    def change(target):
+        return lambda u: size * jnp.round(target.log_likelihood(u) / size)
+
+    return edited("marginal", log_likelihood=change), make_sampler("pcn")
+
+
+def too_narrow_open_weights(size):
+    basis = grid.input_directions(NETWORK, X)
+
+    def change(known, noise):
+        return known + jnp.sqrt(1 - size) * (noise - basis @ (basis.T @ noise))
+
+    return with_hidden_weights(change), make_sampler("pcn")
+
+
+PARTS = (0.3, 0.1, 0.03, 0.01)
+SUBTLE = {
+    "log acceptance ratio too small": (too_small_a_ratio, PARTS),
+    "noise variance too large": (too_much_noise, PARTS),
+    "prior forgotten in part": (too_little_of_the_prior, PARTS),
+    "rejections that are accepted": (too_many_acceptances, PARTS),
+    "variance of weights the data leave open too small": (too_narrow_open_weights, PARTS),
+    "log-likelihood rounded to multiples": (too_coarse_a_likelihood, (3.0, 1.0, 0.3, 0.1)),
+}
+"""Mistakes with a size, and sizes from plain to subtle: name -> (size -> (target_of, sampler_of), sizes)."""
+
+
+@functools.cache
+def subtle_program(name: str) -> Callable:
+    """The kernel with a mistake whose size is its last argument, compiled once for all sizes."""
+
+    def run(key, theta, y, momentum, begun, size):
+        return kernel(*SUBTLE[name][0](size), GAUSSIAN, STEPS)(key, theta, y, momentum, begun)
+
+    return compiled(jax.vmap(run, (0, 0, 0, 0, None, None)))
+
+
+def subtle_outcome(name: str, size: float, replicates: int, seed: int) -> Outcome:
+    """The joint test of a mistake of this size."""
+    program, (target_of, _) = subtle_program(name), SUBTLE[name][0](size)
+    return simulate(lambda *state: program(*state, size), target_of, GAUSSIAN, grid.USUAL["cycles"], replicates, seed)

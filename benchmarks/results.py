@@ -85,7 +85,7 @@ def uci_section(report: dict[str, Any]) -> str:
 
 `python benchmarks/uci.py`, on UCI tables. Every repeat has its own split, nine tenths for training, seeded by its
 number. Means over the splits ± their standard error, the smallest negative log-likelihood in bold; the median of the
-seconds of fit and prediction on two cores. RMSE and log-likelihoods are in units of the target.
+seconds of fit and prediction on two cores, some of them with other work beside it. RMSE and log-likelihoods are in units of the target.
 
 - widebnn is `WideBNNRegressor` with
   {settings}, everything else as it comes: narrower and with fewer draws than its
@@ -96,8 +96,8 @@ seconds of fit and prediction on two cores. RMSE and log-likelihoods are in unit
 - The Gaussian process has a squared exponential kernel with a length scale per input. Hyperparameters of both processes
   are fitted to at most {GP_ROWS} rows; all rows are conditioned on.
 - The ensemble is five networks with two layers of 50 units that predict mean and variance, stopped early.
-- wine-quality-red holds 240 copies of other rows, always with the same target. A Gaussian process takes them for proof
-  that there is no noise, and then predicts test rows that are copies of training rows to three digits, which dominates
+- wine-quality-red holds copies of rows, always with the same target. A Gaussian process takes them for proof
+  that there is no noise, and then predicts test rows that are copies of training rows nearly exactly, which dominates
   its log-likelihood. `widebnn` counts copies once when it chooses its hyperparameters, and does not do that.
 
 Best in log-likelihood, or within one standard error of the best (the larger of that of the best and that of the

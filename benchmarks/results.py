@@ -85,7 +85,8 @@ def uci_section(report: dict[str, Any]) -> str:
 
 `python benchmarks/uci.py`, on UCI tables. Every repeat has its own split, nine tenths for training, seeded by its
 number. Means over the splits ± their standard error, the smallest negative log-likelihood in bold; the median of the
-seconds of fit and prediction on two cores, some of them with other work beside it. RMSE and log-likelihoods are in units of the target.
+seconds of fit and prediction on two cores, some of them with other work beside it. RMSE and log-likelihoods are in
+units of the target.
 
 - widebnn is `WideBNNRegressor` with
   {settings}, everything else as it comes: narrower and with fewer draws than its

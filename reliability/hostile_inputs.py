@@ -55,7 +55,7 @@ from widebnn.sampling.result import Result
 from widebnn.sampling.store import open_store
 
 Files = dict[str, bytes | None]
-BATCH = 500
+BATCH, AT_ONCE = 500, 5
 PICKLE_FILE = "data_batch_1"
 
 
@@ -88,20 +88,21 @@ def generate(inputs: SearchStrategy[Files], count: int, seed: int = 0) -> Iterat
     seen: set[int] = set()
     made: list[Files] = []
 
-    def keep(files: Files) -> None:
-        made.append(files)
+    def keep(several: list[Files]) -> None:
+        made.extend(several)
 
     for batch in itertools.count(1000 * seed):
         made.clear()
         before = len(seen)
         settings = hypothesis.settings(
-            max_examples=min(BATCH, max(50, count - before)),
+            max_examples=min(BATCH, max(50, count - before)) // AT_ONCE,
             database=None,
             deadline=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
-        hypothesis.seed(batch)(settings(hypothesis.given(files=inputs)(keep)))()
+        several = st.lists(inputs, min_size=AT_ONCE, max_size=AT_ONCE)
+        hypothesis.seed(batch)(settings(hypothesis.given(several=several)(keep)))()
         for files in made:
             key = hash(tuple(sorted((name, content or b"-") for name, content in files.items())))
             if key not in seen and len(seen) < count:

@@ -178,8 +178,12 @@ def nbytes(value: Any) -> int:
 def place(folder: Path, files: dict[str, bytes | None], new: bool = True) -> int:
     """Put files into a folder, a new one or one that has others; how many bytes they have."""
     if new:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry)
+            else:
+                os.unlink(entry)
     for name, content in files.items():
         path = folder / name
         if content is None:

@@ -245,6 +245,7 @@ DEEP = Problem(
     functools.partial(gaussian_draw, network=DEEP_NETWORK),
     functools.partial(gaussian_data, network=DEEP_NETWORK),
     deep_functions,
+    reference=40_000,
 )
 
 
@@ -330,7 +331,7 @@ def wide_weights(target, key, u):
     return AllWeights(u.layers[0], target.to_weights(key, u).readout, u.tracked, u.ignored)
 
 
-WIDE = Problem(wide_draw, wide_data, wide_functions, wide_position, wide_weights)
+WIDE = Problem(wide_draw, wide_data, wide_functions, wide_position, wide_weights, reference=40_000)
 
 
 # Single precision.
@@ -342,7 +343,7 @@ def single_draw(key):
     return weights, gaussian_data(jax.random.fold_in(key, 3), weights)
 
 
-SINGLE = Problem(single_draw, gaussian_data, test_functions)
+SINGLE = Problem(single_draw, gaussian_data, test_functions, reference=40_000)
 
 
 def single_target(coordinates):

@@ -9,8 +9,7 @@ import pytest
 from harness import ALPHA
 
 SHORT = {("known noise", "auto", "function"), ("two hidden layers", "pcn", "function")}
-SHORT |= {("all weights", "hmc", "function"), ("all weights", "underdamped", "function")}
-SHORT |= {("single precision", "auto", "function")}
+SHORT |= {("all weights", "underdamped", "function"), ("single precision", "auto", "function")}
 
 
 def is_short(setting, kernel, coordinates):

@@ -17,7 +17,7 @@ from hostile_watch import Watch, place
 from page import Page
 from widebnn.errors import DamageWarning, WidebnnError
 
-pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("hostile")]
+pytestmark = [pytest.mark.long, pytest.mark.ambient, pytest.mark.xdist_group("hostile")]
 
 
 @pytest.fixture(scope="module")

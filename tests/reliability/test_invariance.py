@@ -16,7 +16,7 @@ from page import Page
 from widebnn.precision import one_blas_thread
 from widebnn.sampling import driver
 
-pytestmark = pytest.mark.ambient
+pytestmark = [pytest.mark.long, pytest.mark.ambient]
 TOY = widebnn.Target(
     log_likelihood=lambda u: -jnp.sum((jnp.cumsum(u) - 1.0) ** 2),
     sample_reference=lambda key: jax.random.normal(key, (4,), jnp.float32),

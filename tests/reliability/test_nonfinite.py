@@ -11,6 +11,8 @@ from page import Page
 from widebnn.estimators.ascent import ascend
 from widebnn.samplers import algorithm
 
+pytestmark = pytest.mark.long
+
 
 def is_clean(tally):
     return (

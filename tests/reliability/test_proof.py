@@ -11,6 +11,8 @@ from page import Page
 
 COMBINATIONS = [("known noise", "pcn", "marginal"), ("known noise", "pcn", "function")]
 
+pytestmark = pytest.mark.long
+
 
 def in_turn(what, function, jobs):
     return [function(job) for job in jobs]

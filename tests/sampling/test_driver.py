@@ -137,7 +137,7 @@ def test_bad_proposals_are_counted_and_reported():
     target = widebnn.Target(
         lambda u: jnp.where(u > 0.5, jnp.nan, 0.0).sum(), lambda key: -jnp.abs(jax.random.normal(key, (1,)))
     )
-    with pytest.warns(UserWarning, match="proposals had a log-likelihood that is not a number"):
+    with pytest.warns(UserWarning, match="proposals had a log-likelihood or a gradient that is not a finite number"):
         result = widebnn.sample(target, "pcn", step_size=0.5, steps=200)
     assert result.stats["nonfinite"].sum() > 0
     assert np.isfinite(result.draws["u"]).all()

@@ -1,5 +1,6 @@
 """widebnn resume, and fits with a store: killed by surprise, they end as if nothing had been."""
 
+import inspect
 import json
 import signal
 import subprocess
@@ -14,8 +15,10 @@ import xarray
 
 from widebnn import cli
 from widebnn.durable import write_record
+from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNRegressor
 from widebnn.sampling import driver
+from widebnn.unfinished import begin
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("resume")]
 COMMAND = str(Path(sys.executable).with_name("widebnn"))
@@ -97,6 +100,32 @@ def test_what_cannot_be_resumed_is_explained(tmp_path, widebnn):
     assert "other settings" in widebnn("resume", tmp_path)[2]
     write_record(tmp_path / "command", {"kind": "command", "command": "fit", "settings": {"width": 3}}, {})
     assert "other settings" in widebnn("resume", tmp_path)[2]
+
+
+def test_settings_that_no_command_line_takes_are_refused(tmp_path, widebnn):
+    settings = {name: parameter.default for name, parameter in inspect.signature(cli.sample).parameters.items()}
+    settings = {name: settings[name] for name in cli.SETTINGS}
+    wrong = {"width": "8", "seed": 1.5, "noise": None, "data": ["x"], "carry": 1, "sampler": "rm", "data_dir": 3}
+    for name, value in (wrong | {"checkpoint_seconds": -1}).items():
+        header = {"kind": "command", "command": "sample", "settings": {**settings, name: value}}
+        write_record(tmp_path / "command", header, {})
+        code, _, stderr = widebnn("resume", tmp_path)
+        assert code == 2 and f"with {name} {value!r}, which it does not take" in stderr
+
+
+def test_a_fit_goes_on_in_its_own_folder_only(tmp_path, widebnn):
+    """The folder of a run says where the model goes, and is removed when it is there."""
+    for name in ("a.run", "b.run"):
+        (tmp_path / name).mkdir()
+        settings = {"out": str(tmp_path / "a")}
+        write_record(tmp_path / name / "command", {"kind": "command", "command": "fit", "settings": settings}, {})
+    assert "other settings" in widebnn("resume", tmp_path / "a.run")[2]
+    assert "is the run of a fit to" in widebnn("resume", tmp_path / "b.run")[2]
+    with pytest.raises(WidebnnError, match=r"c.run is needed for the run and has something else in it"):
+        (tmp_path / "c.run").mkdir()
+        (tmp_path / "c.run" / "thesis.txt").touch()
+        begin(tmp_path / "c.run", "fit", {})
+    assert (tmp_path / "c.run" / "thesis.txt").exists()
 
 
 def test_another_command_is_not_mixed_in(tmp_path, widebnn):

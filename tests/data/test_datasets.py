@@ -1,12 +1,16 @@
 import dataclasses
+import tracemalloc
 import zipfile
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from widebnn.data import Dataset, load_dataset
+from hostile_archives import zips
+from widebnn.data import Dataset, counts, load_dataset
 from widebnn.errors import WidebnnError
+
+ARCHIVES = zips()
 
 
 @pytest.fixture
@@ -322,6 +326,27 @@ def test_npz_other_formats_and_pickles_are_refused(tmp_path):
         archive.writestr("y", "not an array")
     with pytest.raises(WidebnnError, match=r"bad\.npz is damaged or not an \.npz archive"):
         load_dataset(path)
+
+
+@pytest.mark.parametrize("case", ARCHIVES)
+def test_npz_archives_that_lie_are_refused_without_taking_the_memory(tmp_path, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.npz").write_bytes(ARCHIVES[case])
+    tracemalloc.start()
+    try:
+        with pytest.raises(WidebnnError, match=r"bad\.npz (is damaged|holds arrays of Python objects|must hold x, y)"):
+            load_dataset(tmp_path / "bad.npz")
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.npz"]
+
+
+def test_npz_arrays_that_do_not_fit_into_memory_are_not_read(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "zeros.npz", x=np.zeros((10**6, 1), np.int8), y=np.zeros(10**6))
+    monkeypatch.setattr(counts.os, "sysconf", lambda name: 2000)
+    with pytest.raises(WidebnnError, match=r"zeros.npz holds 2000000 numbers, 0.0 GB, too many"):
+        load_dataset(tmp_path / "zeros.npz")
 
 
 def test_npz_damage_anywhere_never_escapes_as_another_error(tmp_path):

@@ -1,4 +1,5 @@
 import gzip
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -135,3 +136,15 @@ def test_damaged_gzip_is_refused(mnist):
         path.write_bytes(content)
         with pytest.raises(WidebnnError, match=r"train-labels-idx1-ubyte\.gz (cannot be read|must start|declares)"):
             load_dataset("mnist", 1, 1, data_dir=folder)
+
+
+def test_memory_for_images_that_are_not_there_is_not_taken(mnist):
+    folder, _, put = mnist
+    put(TRAIN_IMAGES, IMAGES[:4] + (60_000).to_bytes(4, "big") + IMAGES[8:])
+    tracemalloc.start()
+    try:
+        with pytest.raises(WidebnnError, match="declares 47040000 bytes and has 15680"):
+            load_dataset("mnist", 1, 1, data_dir=folder)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()

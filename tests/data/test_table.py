@@ -5,7 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from widebnn.data import load_dataset
+from widebnn.data import counts, load_dataset, table
+from widebnn.data.table import load_csv, read_table
 from widebnn.errors import WidebnnError
 
 UCI = {"concrete": (1030, 8), "energy": (768, 8), "power-plant": (9568, 4), "yacht": (308, 6)}
@@ -165,3 +166,36 @@ def test_real_classes(shared_data):
         pytest.skip(f"there is no {path}")
     assert load_dataset(path).class_names == ("3", "4", "5", "6", "7", "8")
     assert load_dataset(path, target="alcohol").n_classes == 0
+
+
+def test_very_many_columns_are_read_at_once(tmp_path):
+    names = [f"c{i}" for i in range(50_000)]
+    (tmp_path / "wide.csv").write_text(",".join(names) + "\n" + ",".join(["1"] * 50_000) + "\n")
+    began = time.process_time()
+    assert len(read_table(tmp_path / "wide.csv").columns) == 50_000
+    assert time.process_time() - began < 5, "it took minutes to look for columns of one name"
+    names[-1] = "c7"
+    (tmp_path / "wide.csv").write_text(",".join(names) + "\n" + ",".join(["1"] * 50_000) + "\n")
+    with pytest.raises(WidebnnError, match="has 2 columns 'c7'"):
+        read_table(tmp_path / "wide.csv")
+
+
+def test_a_file_of_one_line_is_not_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "LONGEST_LINE", 100)
+    (tmp_path / "long.csv").write_text("a,b\n" + "1," * 60)
+    with pytest.raises(WidebnnError, match="has a line of more than 100 characters"):
+        read_table(tmp_path / "long.csv")
+
+
+def test_a_table_of_more_numbers_than_the_machine_has_room_for_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(counts.os, "sysconf", lambda name: 100)
+    rows = "".join(f"text {i},{i / 2}\n" for i in range(30))
+    (tmp_path / "texts.csv").write_text("a,b\n" + rows)
+    with pytest.raises(WidebnnError, match=r"texts.csv holds 900 numbers, 0.0 GB, too many for the 0.0 GB"):
+        load_csv(tmp_path / "texts.csv", 10, 10)
+
+
+def test_names_of_any_length_are_refused_and_not_raised(tmp_path):
+    for name in ("x" * 5000, "\0", "\ud800"):
+        with pytest.raises(WidebnnError, match="there is no file"):
+            read_table(tmp_path / f"{name}.csv")

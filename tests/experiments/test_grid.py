@@ -5,6 +5,7 @@ The README's command, `reproduce all --scale smoke`, is run here once, and most 
 
 import dataclasses
 import json
+import os
 import re
 import sys
 import tomllib
@@ -21,7 +22,7 @@ from widebnn.diagnostics import published_ess
 from widebnn.errors import DamageWarning, WidebnnError
 from widebnn.experiments import EXPERIMENTS, SCALES, Cell, plan, run_grid
 from widebnn.experiments.analysis import compare, pooled_ess, summarise_cell
-from widebnn.experiments.cells import cell_of, sampler_options
+from widebnn.experiments.cells import cell_of, is_whole, sampler_options
 from widebnn.experiments.grid import cell_path, duration, load_cell, running_path, write_config
 from widebnn.experiments.published import published_numbers
 from widebnn.experiments.report import claims
@@ -269,6 +270,33 @@ def test_a_folder_holds_one_configuration(tmp_path):
     (tmp_path / "config.toml").write_text("seed = = 3")
     with pytest.raises(WidebnnError, match="damaged"):
         write_config(tmp_path, CONFIG)
+
+
+@pytest.mark.parametrize(
+    "text", ["x = " + "[" * 2000, "x = " + "9" * 3000, "x = '\x1b[2J", "#" * 5000, "x = 1979-99-99"]
+)
+def test_a_configuration_of_any_kind_is_refused_in_a_sentence(tmp_path, text):
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(WidebnnError, match=r"config.toml is damaged|holds a run with"):
+        write_config(tmp_path, CONFIG)
+
+
+def test_a_configuration_that_is_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "config.toml")
+    with pytest.raises(WidebnnError, match=r"is damaged .no small file"):
+        write_config(tmp_path, CONFIG)
+
+
+def test_a_cell_with_something_missing_counts_as_missing(smoke):
+    _, cells, results = smoke
+    stored = results[cells[0].name]
+    assert is_whole(stored)
+    for name in ("weights", "predictions", "f_test", "lp", "acceptance_rate"):
+        with pytest.raises(KeyError):
+            is_whole(stored.drop_vars(name))
+        assert not is_whole(stored.assign({name: stored[name] * np.nan}))
+    assert not is_whole(stored.isel(draw=slice(3)))
+    assert not is_whole(stored.assign_attrs(ms_per_step=0.0))
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "5 s"), (65, "1 min 05 s"), (3700, "1 h 01 min")])

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from harness import Problem, compiled
+from harness import WITH_ATOMS, Problem, compiled
 from scipy.stats import chisquare, kstest
 
 
@@ -26,7 +26,8 @@ class Calibration(NamedTuple):
     """Two per function: a chi-squared test of equal bins and a Kolmogorov-Smirnov test."""
     autocorrelation: float
     """Between neighbouring draws, within data sets; the largest of all functions."""
-    accepted: float
+    accepted: np.ndarray
+    """Share of proposals that were accepted after the burn-in, of each data set."""
 
     @property
     def smallest(self) -> float:
@@ -80,8 +81,8 @@ def calibrate(
     rng = np.random.default_rng(seed)
     ranks = {name: rank(true[name], kept[name], rng) for name in names}
     tests = {f"{name} ({test})": p for name in names for test, p in uniformity(ranks[name], draws, rng).items()}
-    dependence = max(autocorrelation(kept[name]) for name in names)
-    return Calibration(ranks, tests, dependence, float(np.mean(accepted)))
+    dependence = max(autocorrelation(kept[name]) for name in names if name not in WITH_ATOMS)
+    return Calibration(ranks, tests, dependence, np.asarray(accepted))
 
 
 def rank(true: np.ndarray, kept: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -105,9 +106,9 @@ def autocorrelation(kept: np.ndarray) -> float:
     """Between neighbouring draws, data sets x draws, each data set about its own mean; corrected for its error.
 
     The mean of a data set is estimated from its own few draws, which makes independent ones look correlated by -1 / L.
+    A chain that never moved correlates by 1.
     """
     centred = kept - kept.mean(axis=1, keepdims=True)
-    scale = np.sqrt(np.mean(centred**2, axis=1, keepdims=True))
-    moving = scale[:, 0] > 0
-    white = centred[moving] / scale[moving]
-    return float(np.mean(white[:, 1:] * white[:, :-1]) + 1 / kept.shape[1])
+    variance = np.mean(centred**2, axis=1)
+    products = np.mean(centred[:, 1:] * centred[:, :-1], axis=1) + variance / kept.shape[1]
+    return float(np.mean(np.divide(products, variance, out=np.ones_like(variance), where=variance > 0)))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from widebnn.networks import Weights, dense, feature_map
     from widebnn.posteriors import LogNormal, Target, posterior
     from widebnn.posteriors.gaussian import GaussianTarget, gaussian_target
-    from widebnn.sampling import Result, sample, track
+    from widebnn.sampling import Result, device_mesh, sample, track
 
 __all__ = [
     "GaussianTarget",
@@ -28,6 +28,7 @@ __all__ = [
     "Weights",
     "WidebnnError",
     "dense",
+    "device_mesh",
     "feature_map",
     "gaussian_target",
     "posterior",
@@ -42,7 +43,7 @@ _HOMES = {
     "networks": ("Weights", "dense", "feature_map"),
     "posteriors": ("LogNormal", "Target", "posterior"),
     "posteriors.gaussian": ("GaussianTarget", "gaussian_target"),
-    "sampling": ("Result", "sample", "track"),
+    "sampling": ("Result", "device_mesh", "sample", "track"),
 }
 
 

@@ -329,6 +329,13 @@ class ScaleName(StrEnum):
     paper = "paper"
 
 
+class EngineName(StrEnum):
+    """Names of engines, for --help."""
+
+    local = "local"
+    ray = "ray"
+
+
 @app.command()
 def reproduce(
     what: Annotated[Experiment, typer.Argument(help="Which experiment; all runs every one.")] = Experiment.all,
@@ -348,10 +355,19 @@ def reproduce(
     widths: Annotated[str | None, typer.Option(help="Instead of the scale's, separated by commas.")] = None,
     step_sizes: Annotated[str | None, typer.Option(help="Instead of the scale's, separated by commas.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of all chains.")] = 0,
+    engine: Annotated[
+        EngineName, typer.Option(help="Where cells run: processes of this machine, or a Ray cluster.")
+    ] = EngineName.local,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes of the local engine.", show_default="half the number of cores")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster, HOST:PORT or auto.", show_default="one on this machine")
+    ] = None,
 ) -> None:
     """Re-run the paper's experiments and write figures, a table of its numbers beside ours, and report.html.
 
-    Interrupt it whenever you like: finished cells are kept, and the same command goes on.
+    Interrupt it whenever you like: finished cells are kept, and the same command goes on, with any engine.
 
     Example: widebnn reproduce all --scale laptop --data cifar10 --data-dir DIR --out runs/paper
     """
@@ -362,6 +378,7 @@ def reproduce(
     from widebnn.experiments.cells import LABELS
     from widebnn.experiments.grid import write_config
     from widebnn.experiments.report import write_report
+    from widebnn.experiments.sweep import engine_named
 
     if scale is ScaleName.smoke:
         compile_quickly()
@@ -389,7 +406,8 @@ def reproduce(
     console = Console()
     console.print(f"{len(cells)} cells, results in {out}", highlight=False)
     try:
-        results = run_grid(cells, dataset, out)
+        with engine_named(engine.value, workers, address) as where:
+            results = run_grid(cells, dataset, out, engine=where)
     except KeyboardInterrupt:
         console.print(f"Interrupted: finished cells are in {out}, and the same command goes on.", highlight=False)
         raise typer.Exit(130) from None

@@ -21,19 +21,22 @@ def compile_quickly() -> None:
     os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in QUICK))
 
 
+def keep_compiled_in(folder: str) -> None:
+    """Keep compiled programs in a folder from now on, unless JAX has one for them."""
+    if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+        compilation_cache.reset_cache()
+
+
 @contextlib.contextmanager
 def compiled_once() -> Iterator[None]:
     """Keep compiled programs in a folder that lives as long as the context, unless JAX has a folder for them."""
     settings = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in settings}
-    if before["jax_compilation_cache_dir"]:
-        yield
-        return
     with tempfile.TemporaryDirectory(prefix="widebnn-") as folder:
         try:
-            for name, value in zip(settings, (folder, 0.05), strict=True):
-                jax.config.update(name, value)
-            compilation_cache.reset_cache()
+            keep_compiled_in(folder)
             yield
         finally:
             for name, value in before.items():

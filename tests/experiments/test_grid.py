@@ -3,6 +3,7 @@
 The README's command, `reproduce all --scale smoke`, is run here once, and most tests look at what it wrote.
 """
 
+import concurrent.futures
 import dataclasses
 import json
 import os
@@ -23,9 +24,10 @@ from widebnn.errors import DamageWarning, WidebnnError
 from widebnn.experiments import EXPERIMENTS, SCALES, Cell, plan, run_grid
 from widebnn.experiments.analysis import compare, pooled_ess, summarise_cell
 from widebnn.experiments.cells import cell_of, is_whole, sampler_options
-from widebnn.experiments.grid import cell_path, duration, load_cell, running_path, write_config
+from widebnn.experiments.grid import cell_path, load_cell, running_path, write_config
 from widebnn.experiments.published import published_numbers
 from widebnn.experiments.report import claims
+from widebnn.experiments.sweep import duration
 from widebnn.sampling import driver
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,6 +114,20 @@ class Killed(BaseException):
     """Ends a run without any clean-up of its own."""
 
 
+class Here:
+    """An engine in this process, where a test can reach it."""
+
+    at_once = 1
+
+    def submit(self, function, *arguments):
+        future = concurrent.futures.Future()
+        future.set_result(function(*arguments))
+        return future
+
+    def stop(self):
+        pass
+
+
 @pytest.mark.ambient
 def test_a_killed_cell_goes_on(smoke, monkeypatch):
     folder, cells, results = smoke
@@ -129,7 +145,7 @@ def test_a_killed_cell_goes_on(smoke, monkeypatch):
     monkeypatch.setitem(driver.sample.__kwdefaults__, "checkpoint_seconds", 0.0)
     monkeypatch.setattr(driver, "Progress", Stopping)
     with pytest.raises(Killed):
-        run_grid([cell], DATASET, folder, say=lambda text: None)
+        run_grid([cell], DATASET, folder, say=lambda text: None, engine=Here())
     assert list(running_path(folder, cell).glob("checkpoint-*")) and not cell_path(folder, cell).exists()
     monkeypatch.setattr(driver, "Progress", real)
     again = run_grid([cell], DATASET, folder, say=lambda text: None)[cell.name]

@@ -2,5 +2,17 @@
 
 from widebnn.experiments.cells import Cell, run_cell
 from widebnn.experiments.grid import EXPERIMENTS, SCALES, Scale, plan, run_grid
+from widebnn.experiments.sweep import local_engine, ray_engine, sweep
 
-__all__ = ["EXPERIMENTS", "SCALES", "Cell", "Scale", "plan", "run_cell", "run_grid"]
+__all__ = [
+    "EXPERIMENTS",
+    "SCALES",
+    "Cell",
+    "Scale",
+    "local_engine",
+    "plan",
+    "ray_engine",
+    "run_cell",
+    "run_grid",
+    "sweep",
+]

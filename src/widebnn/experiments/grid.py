@@ -1,28 +1,27 @@
-"""Which cells an experiment needs at which scale, and running them: in any order, resumable, with one ETA."""
+"""Which cells an experiment needs at which scale, and running them."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import io
+import functools
 import os
-import shutil
-import time
 import tomllib
-import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import jax
 import xarray as xr
+from rich.progress import Progress as RichProgress
 
-from widebnn.compilation import compiled_once
 from widebnn.data import Dataset
-from widebnn.durable import damaged_files, write_checksums
-from widebnn.errors import DamageWarning, WidebnnError
-from widebnn.experiments.cells import Cell, cell_of, find_start, is_whole, run_cell
+from widebnn.durable import DamageError, read_record, write_record
+from widebnn.errors import WidebnnError
+from widebnn.experiments.cells import Cell, build_target, cell_of, find_start, is_whole, run_cell
 from widebnn.experiments.published import RHAT_STEP_SIZE
-from widebnn.sampling.progress import display
+from widebnn.experiments.sweep import Engine, load, local_engine, sweep
+from widebnn.sampling.driver import position_shapes
 
 EXPERIMENTS = ("acceptance", "ess", "rhat", "traces", "beyond")
 PAPER_SAMPLERS = ("lmc", "underdamped", "pcn", "pcnl")
@@ -129,106 +128,66 @@ def running_path(folder: Path, cell: Cell) -> Path:
     return folder / "cells" / f"{cell.name}.run"
 
 
-def keep_cell(folder: Path, cell: Cell, stored: xr.Dataset) -> None:
-    """Write a finished cell, with its checksum, and remove its chains."""
-    path = cell_path(folder, cell)
-    temporary = path.with_name(f".{path.name}.tmp")
-    # The classic format, which is read by Python alone: the HDF5 library may hang on a file that was made for it.
-    stored.to_netcdf(temporary, engine="scipy")
-    os.replace(temporary, path)
-    write_checksums(path.with_name(f"{cell.name}.sha256"), [path.name])
-    shutil.rmtree(running_path(folder, cell), ignore_errors=True)
-
-
 def load_cell(folder: Path, cell: Cell) -> xr.Dataset | None:
     """A finished cell, or None; a file that is damaged or another cell's counts as missing."""
-    path = cell_path(folder, cell)
-    if not path.is_file():
-        return None
-    if damaged := damaged_files(path.with_name(f"{cell.name}.sha256"), [path.name]):
-        warnings.warn(f"{folder} was damaged ({damaged[0]}): {cell.label} is run again", DamageWarning, stacklevel=3)
-        return None
-    try:
-        stored = xr.load_dataset(io.BytesIO(path.read_bytes()), engine="scipy")
-        return stored if cell_of(stored) == cell and is_whole(stored) else None
-    except Exception:  # what somebody has changed fails anywhere
-        return None
+    return load(folder, cell.name, lambda stored: _is_of(cell, stored), cell.label)
+
+
+def _is_of(cell: Cell, stored: xr.Dataset) -> bool:
+    return cell_of(stored) == cell and is_whole(stored)
 
 
 def run_grid(
-    cells: list[Cell], dataset: Dataset, folder: Path, say: Callable[[str], Any] | None = None
+    cells: list[Cell],
+    dataset: Dataset,
+    folder: Path,
+    say: Callable[[str], Any] | None = None,
+    engine: Engine | None = None,
 ) -> dict[str, xr.Dataset]:
-    """Run the cells that are not there yet; the results of all, by name.
+    """Run the cells that are not there yet, see :func:`widebnn.experiments.sweep`; the results of all, by name.
 
-    A cell that is interrupted or killed goes on where it stopped. A cell that fails is left out with a warning. On a
-    terminal one display shows the whole grid and the running cell; elsewhere ``say`` gets a line per cell.
+    ``engine`` is by default processes of this machine, as many as half its cores.
     """
-    (folder / "cells").mkdir(parents=True, exist_ok=True)
-    found = {cell.name: stored for cell in cells if (stored := load_cell(folder, cell)) is not None}
-    left = [cell for cell in cells if cell.name not in found]
-    # Single chains first; cells of one kind follow each other, so one start is kept at a time.
-    left.sort(key=lambda cell: (cell.depth, cell.chains, cell.width, cell.kind, cell.work))
-    starts: dict[Any, Any] = {}
-    # Cells have many programs in common.
-    with compiled_once(), _Overall(cells, left, say) as overall:
-        for cell in left:
-            overall.begin(cell)
-            try:
-                if cell.start == "posterior" and cell.kind not in starts:
-                    starts = {cell.kind: find_start(cell, dataset, overall.display)}
-                stored = run_cell(cell, dataset, overall.display, starts.get(cell.kind), running_path(folder, cell))
-            except WidebnnError as error:
-                warnings.warn(f"{cell.label} failed and is left out: {error}", stacklevel=2)
-                continue
-            keep_cell(folder, cell, stored)
-            found[cell.name] = stored
-            overall.end(cell)
-            jax.clear_caches()
-    return found
+    # Cells of one kind follow each other: they have programs in common.
+    ordered = sorted(cells, key=lambda cell: (cell.depth, cell.chains, cell.width, cell.kind, cell.work))
+    run = functools.partial(run_one, dataset, folder)
+    with contextlib.nullcontext(engine) if engine is not None else local_engine() as chosen:
+        results = sweep(
+            {cell.name: cell for cell in ordered},
+            run,
+            folder,
+            chosen,
+            accept=_is_of,
+            label=lambda cell: cell.label,
+            work=lambda cell: cell.work,
+            say=say,
+        )
+    for path in (folder / "cells").glob("start-*"):
+        path.unlink()
+    return results
 
 
-class _Overall:
-    """What the user sees of a grid: one bar with ETA on a terminal, otherwise one line per cell."""
-
-    def __init__(self, cells: list[Cell], left: list[Cell], say: Callable[[str], Any] | None):
-        self.display = display(None if say is None else False)
-        self._say = say or (lambda text: self.display.console.print(text, highlight=False))
-        self._quiet = say is None and self.display.console.is_terminal
-        self._number, self._count, self._there = 0, len(left), len(cells) - len(left)
-        self._total, self._done = sum(cell.work for cell in left), 0.0
-
-    def __enter__(self) -> _Overall:
-        if self._there:
-            self._say(f"{self._there} of {self._there + self._count} cells are there already.")
-        self._began = time.perf_counter()
-        self.display.start()
-        self._task = self.display.add_task("grid", total=self._total or 1.0, note="")
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.display.stop()
-
-    def begin(self, cell: Cell) -> None:
-        """The next cell."""
-        self._number += 1
-        where = f"{self._number} of {self._count}"
-        self.display.update(self._task, description=f"cell {where}", note=cell.label)
-        if not self._quiet:
-            share = self._done / self._total
-            eta = f", ETA {duration((time.perf_counter() - self._began) * (1 / share - 1))}" if share > 0.01 else ""
-            self._say(f"[{where}{eta}] {cell.label}")
-
-    def end(self, cell: Cell) -> None:
-        """It is stored."""
-        self._done += cell.work
-        self.display.update(self._task, completed=self._done)
+def run_one(dataset: Dataset, folder: Path, cell: Cell, store: Path, progress: RichProgress) -> xr.Dataset:
+    """A cell, with the start that it has in common with others."""
+    try:
+        start = shared_start(cell, dataset, folder, progress) if cell.start == "posterior" else None
+        return run_cell(cell, dataset, progress, start, store)
+    finally:
+        jax.clear_caches()
 
 
-def duration(seconds: float) -> str:
-    """For people."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+def shared_start(cell: Cell, dataset: Dataset, folder: Path, progress: RichProgress) -> Any:
+    """Found by the first cell of its kind, and kept for the others."""
+    path = folder / "cells" / f"start-{'-'.join(map(str, cell.kind))}"
+    shapes = position_shapes(build_target(cell, dataset))
+    leaves, structure = jax.tree.flatten(shapes)
+    if path.exists():
+        with contextlib.suppress(DamageError, OSError, KeyError):
+            arrays = read_record(path, "start").arrays
+            return jax.tree.unflatten(structure, [arrays[str(i)] for i in range(len(leaves))])
+    start = find_start(cell, dataset, progress)
+    write_record(path, {"kind": "start"}, {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(start))})
+    return start
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:

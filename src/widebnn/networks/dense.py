@@ -63,11 +63,19 @@ class DenseNetwork:
 
     def hidden_inputs(self, h: jax.Array) -> jax.Array:
         """[(sw / sqrt(d)) h, sb 1]: what a hidden layer multiplies its stacked weights [W; b] with."""
-        return _with_constant(self.weight_std / math.sqrt(h.shape[1]) * h, self.bias_std)
+        return _with_constant(self.scaled(h), self.bias_std)
+
+    def scaled(self, h: jax.Array) -> jax.Array:
+        """The same without the constant."""
+        return self.weight_std / math.sqrt(h.shape[1]) * h
 
     def readout_inputs(self, h: jax.Array) -> jax.Array:
         """[(sw_out / sqrt(d)) h, sb_out 1]: Psi, if h is the last hidden layer."""
-        return _with_constant(self.readout_weight_std / math.sqrt(h.shape[1]) * h, self.readout_bias_std)
+        return _with_constant(self.scaled_readout(h), self.readout_bias_std)
+
+    def scaled_readout(self, h: jax.Array) -> jax.Array:
+        """The same without the constant."""
+        return self.readout_weight_std / math.sqrt(h.shape[1]) * h
 
     def features(self, hidden: Sequence[Layer], x: jax.Array) -> jax.Array:
         """Psi, one row per input."""

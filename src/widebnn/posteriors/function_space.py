@@ -48,6 +48,12 @@ class FunctionPosition(NamedTuple):
     """The remaining hidden weights, lumped (full space)."""
 
 
+def unit_axes(u: FunctionPosition) -> FunctionPosition:
+    """Hidden units are the columns of ``layers`` and ``carried``."""
+    axes = jax.tree.map(lambda _: -1, u)
+    return axes._replace(layers=(1,) * len(u.layers), carried=(1,) * len(u.carried))
+
+
 class Extension(NamedTuple):
     """New inputs in terms of the training inputs: X~ = along V' + root Q', Q orthonormal, V'Q = 0."""
 
@@ -64,6 +70,8 @@ class FunctionSpace(NamedTuple):
     """V: an orthonormal basis of the row space of X~ in R^(m+1)."""
     psi: Callable[[Any], jax.Array]
     """Coordinates -> Psi at the training inputs."""
+    without_constant: Callable[[Any], jax.Array]
+    """Coordinates -> Psi at the training inputs but for its last column, the constant."""
     extend: Callable[[Any], Extension]
     """New inputs -> their extension, also while traced."""
     at_new_inputs: Callable[[Any, Extension, Any], jax.Array]
@@ -95,13 +103,23 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
         """Pre-activations of every layer at the distinct inputs."""
         f = [lower_product(factor, layers[0])]
         for a in layers[1:]:
-            inputs = next_inputs(f[-1])
-            f.append(product(inputs, a) if _is_its_own_root(inputs) else lower_product(_layer_root(inputs), a))
+            h = network.activate(f[-1])
+            if h.shape[1] < len(h):
+                f.append(product(network.hidden_inputs(h), a))
+            else:
+                root = _kernel_root(network.scaled(h), jnp.asarray(network.bias_std, dtype))
+                f.append(lower_product(root, a))
         return f
 
+    def last(layers):
+        h = network.activate(forward(layers)[-1])
+        return h[inverse.reshape(-1)] if repeated else h
+
     def psi(layers):
-        values = network.readout_inputs(network.activate(forward(layers)[-1]))
-        return values[inverse.reshape(-1)] if repeated else values
+        return network.readout_inputs(last(layers))
+
+    def without_constant(layers):
+        return network.scaled_readout(last(layers))
 
     def extend(x_new):
         # Inputs that are known now are constants of whatever is being compiled, and extended once.
@@ -148,7 +166,7 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
             layers.append(w if _is_its_own_root(inputs) else jnp.linalg.lstsq(_layer_root(inputs), f)[0])
         return tuple(layers)
 
-    return FunctionSpace(tuple(shapes), v, psi, extend, at_new_inputs, hidden_weights, from_hidden)
+    return FunctionSpace(tuple(shapes), v, psi, without_constant, extend, at_new_inputs, hidden_weights, from_hidden)
 
 
 def row_space(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -170,20 +188,23 @@ def _is_its_own_root(inputs: jax.Array) -> bool:
 
 
 def _layer_root(inputs: jax.Array) -> jax.Array:
-    """R with R R' = G~ G~' and as few columns as possible: G~ itself, or a lower triangular root of the kernel.
+    """R with R R' = G~ G~' and as few columns as possible: G~ itself, or a lower triangular root of the kernel."""
+    return inputs if _is_its_own_root(inputs) else _kernel_root(inputs[:, :-1], inputs[0, -1])
+
+
+def _kernel_root(scaled: jax.Array, constant: jax.Array) -> jax.Array:
+    """A lower triangular root of G~ G~', G~ = [scaled, constant 1]; G~ is not formed, its columns stay where they are.
 
     The Gram matrix is formed in the dtype of the features and factored in float64. Any root that is a function of
     the layers before is exact: the Cholesky factor, or, where the kernel is singular, one made of its eigenvectors
     (units of a narrow ReLU layer can be dead at several inputs at once). The gradient ignores the latter; samplers
     are exact for any force.
     """
-    if _is_its_own_root(inputs):
-        return inputs
-    kernel = product(inputs, inputs.T).astype(jnp.float64)
+    kernel = product(scaled, scaled.T).astype(jnp.float64) + constant.astype(jnp.float64) ** 2
     regular = jnp.all(jnp.isfinite(cholesky(jax.lax.stop_gradient(kernel), symmetrize_input=False)))
     factor = cholesky(jnp.where(regular, kernel, jnp.eye(len(kernel))), symmetrize_input=False)
     singular = jax.lax.cond(regular, jnp.zeros_like, _triangular_root, jax.lax.stop_gradient(kernel))
-    return jnp.where(regular, factor, singular).astype(inputs.dtype)
+    return jnp.where(regular, factor, singular).astype(scaled.dtype)
 
 
 def _symmetric_root(kernel: jax.Array) -> jax.Array:
@@ -234,7 +255,7 @@ def function_target(
 
     @in_double_precision
     def log_likelihood(u):
-        return log_evidence(space.psi(u.layers), y, noise)
+        return log_evidence(space.without_constant(u.layers), y, noise, constant=network.readout_bias_std)
 
     def sample_reference(key):
         with double_precision():
@@ -295,6 +316,7 @@ def function_target(
         predict=predict,
         carry=carry,
         projections=None if remainder is None else remainder.project,
+        unit_axes=unit_axes,
     )
 
 

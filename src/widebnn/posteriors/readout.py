@@ -153,13 +153,13 @@ def square_root(psi: jax.Array, noise: float, form: str = "auto") -> SquareRoot:
     return SquareRoot(multiply, divide)
 
 
-def _evidence(psi, y, noise, form):
+def _evidence(psi, y, noise, form, constant):
     """log N(y; 0, K) summed over outputs, and what its gradient needs."""
     n, p = psi.shape
     outputs = y.shape[1]
     y = y.astype(jnp.float64)
     if form == "dual":
-        factor = _lower(_gram(psi) + noise**2 * jnp.eye(n))
+        factor = _lower(_gram(psi) + constant**2 + noise**2 * jnp.eye(n))
         white = _solve_lower(factor, y)
         half_log_det = jnp.sum(jnp.log(jnp.diagonal(factor)))
         quadratic = jnp.sum(white**2)
@@ -175,17 +175,17 @@ def _evidence(psi, y, noise, form):
     return value, (factor, weights)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _log_evidence(psi, y, noise, form):
-    return _evidence(psi, y, noise, form)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def _log_evidence(psi, y, noise, form, constant):
+    return _evidence(psi, y, noise, form, constant)[0]
 
 
-def _log_evidence_forward(psi, y, noise, form):
-    value, (factor, weights) = _evidence(psi, y, noise, form)
+def _log_evidence_forward(psi, y, noise, form, constant):
+    value, (factor, weights) = _evidence(psi, y, noise, form, constant)
     return value, (psi, y, noise, factor, weights)
 
 
-def _log_evidence_backward(form, saved, cotangent):
+def _log_evidence_backward(form, constant, saved, cotangent):
     """With a = K^-1 y:  dl/dPsi = (a a' - c K^-1) Psi,  dl/dy = -a,  dl/ds = s (|a|^2 - c tr K^-1)."""
     psi, y, noise, factor, a = saved
     n, p = psi.shape
@@ -211,10 +211,17 @@ def _log_evidence_backward(form, saved, cotangent):
 _log_evidence.defvjp(_log_evidence_forward, _log_evidence_backward)
 
 
-def log_evidence(psi: jax.Array, y: jax.Array, noise: float | jax.Array, form: str = "auto") -> jax.Array:
+def log_evidence(
+    psi: jax.Array, y: jax.Array, noise: float | jax.Array, form: str = "auto", constant: float = 0.0
+) -> jax.Array:
     """log N(y; 0, Psi Psi' + s^2 I), summed over the columns of y, in float64.
 
-    Differentiable in all three arguments; the gradient reuses the factorisation of the value.
+    Differentiable in all three arguments; the gradient reuses the factorisation of the value. ``constant`` stands for
+    one more column of Psi, all of whose entries it is: the dual form adds its square to K, and Psi need not be copied,
+    nor, where its columns are divided over devices, moved.
     """
-    form = choose_form(*psi.shape) if form == "auto" else form
-    return _log_evidence(psi, y, jnp.asarray(noise, jnp.float64), form)
+    n, p = psi.shape
+    form = choose_form(n, p + (constant != 0)) if form == "auto" else form
+    if form == "primal" and constant != 0:
+        psi, constant = jnp.concatenate([psi, jnp.full((n, 1), constant, psi.dtype)], axis=1), 0.0
+    return _log_evidence(psi, y, jnp.asarray(noise, jnp.float64), form, constant)

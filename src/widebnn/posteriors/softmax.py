@@ -25,7 +25,7 @@ from widebnn.errors import WidebnnError, check_integer, check_numbers
 from widebnn.networks.dense import DenseNetwork
 from widebnn.networks.network import Network, Weights
 from widebnn.networks.network import apply as apply_network
-from widebnn.posteriors.function_space import FunctionPosition, carry_inputs, function_space
+from widebnn.posteriors.function_space import FunctionPosition, carry_inputs, function_space, unit_axes
 from widebnn.posteriors.products import lower_gram, product
 from widebnn.posteriors.target import NetworkTarget, Prediction
 from widebnn.posteriors.weights import weights_target
@@ -227,5 +227,6 @@ def softmax_function_target(
         from_weights=from_weights,
         predict=predict,
         carry=carry,
+        unit_axes=unit_axes,
         likelihood="softmax",
     )

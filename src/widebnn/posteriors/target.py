@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +24,8 @@ class Target:
     """log d(pi)/dN(0, I) at u, up to a constant."""
     sample_reference: Callable[[jax.Array], Any]
     """key -> u ~ N(0, I)."""
+    unit_axes: Callable[[Any], Any] | None = field(default=None, kw_only=True)
+    """u -> for every array of u the axis that counts hidden units, -1 for none: what several devices can divide."""
 
 
 class Prediction(NamedTuple):

@@ -83,6 +83,7 @@ def unknown_logit_scale_target(
 
 def _extended(known: Callable[[Any], NetworkTarget], prior: LogNormal) -> NetworkTarget:
     middle = known(prior.median)
+    unit_axes = middle.unit_axes
 
     def at(z):
         with double_precision():
@@ -112,6 +113,7 @@ def _extended(known: Callable[[Any], NetworkTarget], prior: LogNormal) -> Networ
         from_weights=from_weights,
         predict=lambda key, u, *x: at(u.z).predict(key, u.network, *x),
         unknown_at=lambda u: prior.at(u.z),
+        unit_axes=None if unit_axes is None else lambda u: ExtendedPosition(unit_axes(u.network), -1),  # type: ignore
     )
 
 

@@ -2,6 +2,7 @@
 
 from widebnn.sampling.collect import track
 from widebnn.sampling.driver import sample
+from widebnn.sampling.placement import device_mesh
 from widebnn.sampling.result import Result
 
-__all__ = ["Result", "sample", "track"]
+__all__ = ["Result", "device_mesh", "sample", "track"]

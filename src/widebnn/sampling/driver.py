@@ -6,18 +6,21 @@ size, the number of chains or the progress display. All chains run the same comp
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import math
 import os
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from rich.progress import Progress as RichProgress
 
 from widebnn.errors import PrecisionWarning, StoreError, WidebnnError, check_integer, check_real
@@ -26,10 +29,11 @@ from widebnn.precision import double_precision, one_blas_thread
 from widebnn.samplers import SamplingAlgorithm, build_sampler
 from widebnn.samplers.tree import combine
 from widebnn.sampling.collect import Collect, everything
+from widebnn.sampling.placement import Placement
 from widebnn.sampling.progress import Progress
 from widebnn.sampling.result import Result
 from widebnn.sampling.stop import Stop
-from widebnn.sampling.store import VERSION, Checkpoint, Store, open_store
+from widebnn.sampling.store import SHARDS, START, VERSION, Checkpoint, Store, open_store
 
 CHUNK_SECONDS = 0.5
 """How long a compiled chunk should take: the latency of Ctrl-C and of the progress display."""
@@ -81,6 +85,7 @@ def sample(
     progress: bool | RichProgress | None = None,
     store: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
+    mesh: Mesh | None = None,
     **options: Any,
 ) -> Result:
     """Run ``chains`` Markov chains on ``target`` and keep every ``thin``-th of ``steps`` steps.
@@ -97,6 +102,9 @@ def sample(
     With ``store``, a folder, draws and the states of the chains are written every ``checkpoint_seconds``, on Ctrl-C and
     on SIGTERM. The same call goes on where it stopped, however it was stopped, and ends with the same bits; with more
     ``steps`` it goes on beyond its end.
+
+    ``mesh`` (:func:`widebnn.device_mesh`) divides chains, and the hidden units of each, over devices, also those of
+    several processes that all make this call; the draws are the same up to the rounding of sums over units.
     """
     burn_in = check_integer("burn_in", burn_in, 0)
     thin = check_integer("thin", thin, 1)
@@ -113,21 +121,26 @@ def sample(
             algorithm = sampler
         else:
             algorithm = build_sampler(sampler, target.log_likelihood, burn_in, **options)
-        run = _Run(target, algorithm, draws, thin, burn_in, chains, seed, collect or everything)
-        run.start(initial)
-        if store is None:
-            return run.finish(progress)
-        interval = check_real("checkpoint_seconds", checkpoint_seconds, at_least=0)
-        name = sampler if isinstance(sampler, str) else "custom"
-        with open_store(Path(store), run.manifest(name, options)) as files:
-            run.keep_in(files, interval)
-            return run.finish(progress)
+        place = Placement(mesh, chains, target.unit_axes, position_shapes(target))
+        run = _Run(target, algorithm, draws, thin, burn_in, chains, seed, collect or everything, place)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(place.together())
+            run.start(initial)
+            if store is not None:
+                interval = check_real("checkpoint_seconds", checkpoint_seconds, at_least=0)
+                manifest = run.manifest(sampler if isinstance(sampler, str) else "custom", options)
+                files = place.on_lead(lambda: stack.enter_context(open_store(Path(store), manifest)))
+                run.keep_in(files, interval)
+            return run.finish(progress if place.leads else False)
 
 
-def precision_error(target: NetworkTarget, u: Any, w: Any) -> float:
-    """How much float32 features change the log acceptance ratio of one typical proposal from u, with noise w."""
-    if target.in_double is None or target.x.dtype != jnp.float32:
-        return 0.0
+def precision_error(target: Target) -> Callable[[Any, Any], jax.Array] | None:
+    """(u, w) -> how much float32 features change the log acceptance ratio of one typical proposal from u, with noise w.
+
+    None where there is nothing to compare.
+    """
+    if not isinstance(target, NetworkTarget) or target.in_double is None or target.x.dtype != jnp.float32:
+        return None
     exact = target.in_double().log_likelihood
 
     def error(u, w):
@@ -137,8 +150,7 @@ def precision_error(target: NetworkTarget, u: Any, w: Any) -> float:
         # Far from the bulk, where a chain may start, ratios are huge and an error in them decides nothing.
         return jnp.abs(target.log_likelihood(v) - target.log_likelihood(u) - ratio) / jnp.maximum(1.0, jnp.abs(ratio))
 
-    with double_precision():
-        return float(jax.jit(error)(u, w))
+    return error
 
 
 def _plain(value: Any) -> Any:
@@ -146,8 +158,13 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)
 
 
-def _is_finite(tree: Any) -> bool:
-    return all(bool(np.all(np.isfinite(leaf))) for leaf in jax.tree.leaves(tree))
+def _is_finite(tree: Any) -> jax.Array:
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)], bool))
+
+
+def position_shapes(target: Target) -> Any:
+    """A position with shapes and dtypes instead of numbers."""
+    return jax.eval_shape(target.sample_reference, jax.random.key(0))
 
 
 def physical_memory() -> int | None:
@@ -161,44 +178,47 @@ def physical_memory() -> int | None:
 class _Run:
     """One call of sample(): the compiled programs, the states of all chains, the arrays being filled."""
 
-    def __init__(self, target, algorithm, draws, thin, burn_in, chains, seed, collect):
-        self.target, self.algorithm, self.collect = target, algorithm, collect
+    def __init__(self, target, algorithm, draws, thin, burn_in, chains, seed, collect, place: Placement):
+        self.target, self.algorithm, self.collect, self.place = target, algorithm, collect, place
         self.draws, self.thin, self.burn_in, self.chains, self.seed = draws, thin, burn_in, chains, seed
 
     def start(self, initial: Any) -> None:
         """Compile, allocate the result, and put every chain at its first position."""
-        self.init_keys, self.step_keys = [], []
-        for chain in range(self.chains):
-            init_key, step_key = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), chain))
-            self.init_keys.append(init_key)
-            self.step_keys.append(step_key)
         began = time.perf_counter()
-        self.reference = jax.jit(self.target.sample_reference)
-        positions = self._initial_positions(initial)
-        init = self._compile(self.algorithm.init, (positions[0],))
-        self.states = [init(position) for position in positions]
-        self._check_start()
-        self._check_precision(positions[0])
-        self._allocate(positions[0])
+        place = self.place
+        keys = [jax.random.split(jax.random.fold_in(jax.random.key(self.seed), chain)) for chain in range(self.chains)]
+        self.step_keys = [place.put_keys([keys[chain][1] for chain in group]) for group in place.groups]
+        init_keys = [place.put_keys([keys[chain][0] for chain in group]) for group in place.groups]
+        self.position = position_shapes(self.target)
+        self.state_shapes = jax.eval_shape(self.algorithm.init, self.position)
+        self.reference = place.jit(self.target.sample_reference, "position")
+        positions = self._initial_positions(initial, init_keys)
+        init = self._compile(place.jit(self._init, (None, "whole")), (positions[0],))
+        started = [init(position) for position in positions]
+        self.states = [state for state, _ in started]
+        self._check_start([health for _, healths in started for health in place.to_host(healths)])
+        self._check_precision(positions[0], init_keys[0])
+        self._allocate()
         self.store: Store | None = None
-        self.interval = 0.0
+        self.interval: float | None = None
         self.done = self.burned = self.stored = 0
         self.burn_totals = np.zeros(4)
         self.seconds = 0.0
         zero = np.int64(0)
+        state, key = self.states[0], self.step_keys[0]
+        out = place.places(state), "whole"
         if self.burn_in:
-            self.advance = self._compile(
-                self._advance, (self.states[0], self.step_keys[0], zero, zero), donate_argnums=0
-            )
-        self.gather = self._compile(
-            self._gather, (self.states[0], self.buffers[0], self.step_keys[0], zero, zero), donate_argnums=(0, 1)
-        )
+            advance = place.jit(self._advance, out, shared=2, donate_argnums=0)
+            self.advance = self._compile(advance, (state, key, zero, zero))
+        gather = place.jit(self._gather, out, shared=2, donate_argnums=(0, 1))
+        self.gather = self._compile(gather, (state, self.buffers[0], key, zero, zero))
         self.compile_seconds = time.perf_counter() - began
 
-    def _initial_positions(self, initial: Any) -> list[Any]:
+    def _initial_positions(self, initial: Any, keys: list[jax.Array]) -> list[Any]:
+        """One per group."""
         if initial is None:
-            return [self.reference(key) for key in self.init_keys]
-        expected = jax.eval_shape(self.target.sample_reference, self.init_keys[0])
+            return [self.reference(key) for key in keys]
+        expected = self.position
         same_structure = str(jax.tree.structure(initial)) == str(jax.tree.structure(expected))
         fits = same_structure and all(
             np.shape(given) == (self.chains, *leaf.shape)
@@ -207,20 +227,26 @@ class _Run:
         if not fits:
             shapes = jax.tree.map(lambda leaf: (self.chains, *leaf.shape), expected)
             raise WidebnnError(f"initial must hold one position per chain, shapes {shapes}.")
-        return [
-            jax.tree.map(lambda given, leaf: jnp.array(given[chain], leaf.dtype), initial, expected)  # noqa: B023
-            for chain in range(self.chains)
-        ]
 
-    def _check_start(self) -> None:
+        def of(chain):
+            return jax.tree.map(lambda given, leaf: np.asarray(given[chain], leaf.dtype), initial, expected)
+
+        return [self.place.put([of(chain) for chain in group], "position") for group in self.place.groups]
+
+    def _init(self, position):
+        """The first state, and whether it is any good."""
+        state = self.algorithm.init(position)
+        finite = _is_finite(state.position), _is_finite(getattr(state, "gradient", ()))
+        return state, (*finite, state.log_likelihood)
+
+    def _check_start(self, health: list[Any]) -> None:
         """Refuse a start from which every step would be rejected, or that would be kept as it is for ever."""
-        for chain, state in enumerate(self.states):
-            value = float(state.log_likelihood)
-            if not _is_finite(state.position):
+        for chain, (position, gradient, value) in enumerate(health):
+            if not position:
                 problem = "the position is not finite"
             elif not np.isfinite(value):
                 problem = f"the log-likelihood is {value}"
-            elif not _is_finite(getattr(state, "gradient", ())):
+            elif not gradient:
                 problem = "the gradient of the log-likelihood is not finite"
             else:
                 continue
@@ -229,10 +255,12 @@ class _Run:
                 "Check the target for overflow, try dtype='float64', or pass other initial positions."
             )
 
-    def _check_precision(self, u: Any) -> None:
+    def _check_precision(self, positions: Any, keys: jax.Array) -> None:
         """Warn where float32 features change accept decisions."""
-        if isinstance(self.target, NetworkTarget):
-            error = precision_error(self.target, u, self.reference(self.init_keys[0]))
+        error_at = precision_error(self.target)
+        if error_at is not None:
+            errors = self.place.jit(error_at)(positions, self.reference(keys))
+            error = float(np.max(self.place.to_host(errors)))
             if not error < PRECISION_TOLERANCE:
                 warnings.warn(
                     f"float32 features change the log acceptance ratio by about {error:.2g} here (nearly equal inputs, "
@@ -242,10 +270,10 @@ class _Run:
                     stacklevel=4,
                 )
 
-    def _compile(self, function, arguments, **options):
+    def _compile(self, function, arguments):
         """Compile, and refuse what would not fit into memory."""
-        compiled = jax.jit(function, **options).lower(*arguments).compile()
-        needed = self.chains * compiled.memory_analysis().temp_size_in_bytes
+        compiled = function.lower(*arguments).compile()
+        needed = len(self.place.groups) * compiled.memory_analysis().temp_size_in_bytes
         available = physical_memory()
         if available is not None and needed > available:
             raise WidebnnError(
@@ -254,8 +282,8 @@ class _Run:
             )
         return compiled
 
-    def _allocate(self, position: Any) -> None:
-        kept = jax.eval_shape(self.collect, self.step_keys[0], position)
+    def _allocate(self) -> None:
+        kept = jax.eval_shape(self.collect, jax.random.key(0), self.position)
         if not isinstance(kept, dict):
             raise WidebnnError(f"collect must return a dictionary of arrays, got {type(kept).__name__}.")
         statistics = {
@@ -275,7 +303,8 @@ class _Run:
             )
         rows = int(np.clip(BUFFER_BYTES // size, 1, min(self.draws, 1000)))
         self.rows = rows
-        self.buffers = [jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), slots) for _ in range(self.chains)]
+        self.slots = jax.tree.map(lambda s: np.zeros((rows, *s.shape), s.dtype), slots)
+        self.buffers = [self.place.put([self.slots] * len(group)) for group in self.place.groups]
         self.stats, self.kept = jax.tree.map(lambda s: np.zeros((self.chains, self.draws, *s.shape), s.dtype), slots)
 
     def _advance(self, state, chain_key, t, count):
@@ -313,7 +342,7 @@ class _Run:
     def manifest(self, sampler: str, options: dict[str, Any]) -> dict[str, Any]:
         """What must be the same for a stored run to go on."""
         data: dict[str, Any] = {
-            "log-likelihood at the start": [float(state.log_likelihood).hex() for state in self.states]
+            START: [float(value).hex() for state in self.states for value in self.place.to_host(state.log_likelihood)]
         }
         for name in ("x", "y"):
             array = getattr(self.target, name, None)
@@ -327,56 +356,85 @@ class _Run:
             "settings": settings | {"kept": kept},
             "data": data,
             "packages": {name: importlib.metadata.version(name) for name in ("widebnn", "jax", "jaxlib", "numpy")},
-            "device": {"device": jax.devices()[0].device_kind},
+            "device": {"device": jax.devices()[0].device_kind}
+            | ({} if self.place.units == 1 else {SHARDS: self.place.units}),
         }
 
-    def keep_in(self, store: Store, interval: float) -> None:
-        """Go on from where the store is, and write to it from now on."""
+    def keep_in(self, store: Store | None, interval: float) -> None:
+        """Go on from where the store is, and write to it from now on. Only the lead has one."""
         self.store, self.interval = store, interval
-        checkpoint, rows = store.restore()
-        if checkpoint is None:
+        checkpoint = self.place.on_lead(self._restore)
+        numbers = np.zeros(9)
+        if checkpoint is not None:
+            progress = (checkpoint.burned, checkpoint.done, checkpoint.seconds)
+            numbers[:] = [1.0, 0.0, *progress, *checkpoint.burn_totals]
+        there, _, burned, done, self.seconds, *totals = self.place.from_lead(numbers)
+        if not there:
             return
+        self.burned, self.done, self.burn_totals = int(burned), int(done), np.array(totals)
+        self.stored = self.done
+        for array in self._arrays().values():
+            array[:, : self.done] = self.place.from_lead(array[:, : self.done])
+        leaves, structure = jax.tree.flatten(self.state_shapes)
+
+        def state_of(chain):
+            arrays = [np.zeros(leaf.shape, leaf.dtype) for leaf in leaves]
+            if checkpoint is not None:
+                arrays = [checkpoint.arrays[f"{chain}.{i}"] for i in range(len(leaves))]
+            return jax.tree.unflatten(structure, [self.place.from_lead(array) for array in arrays])
+
+        places = self.place.places(self.states[0])
+        self.states = [self.place.put([state_of(chain) for chain in group], places) for group in self.place.groups]
+
+    def _restore(self) -> Checkpoint | None:
+        """The last checkpoint, and the draws before it."""
+        assert self.store is not None
+        checkpoint, rows = self.store.restore()
+        if checkpoint is None:
+            return None
         if checkpoint.done > self.draws:
             raise StoreError(
-                f"{store.folder} has {checkpoint.done} draws per chain already, more than the {self.draws} asked for; "
-                "ask for at least as many steps, or choose another folder."
+                f"{self.store.folder} has {checkpoint.done} draws per chain already, more than the {self.draws} asked "
+                "for; ask for at least as many steps, or choose another folder."
             )
-        self.states = [self._state_of(checkpoint.arrays, chain) for chain in range(self.chains)]
+        for chain in range(self.chains):
+            for i, leaf in enumerate(jax.tree.leaves(self.state_shapes)):
+                found = checkpoint.arrays.get(f"{chain}.{i}")
+                if found is None or found.shape != leaf.shape or found.dtype != leaf.dtype:
+                    raise StoreError("the states in the store are those of another sampler; choose another folder.")
         for first, arrays in rows:
-            for name, array in {**self.stats, **self.kept}.items():
+            for name, array in self._arrays().items():
                 array[:, first : first + arrays[name].shape[1]] = arrays[name]
-        self.burned, self.done, self.stored = checkpoint.burned, checkpoint.done, checkpoint.done
-        self.burn_totals, self.seconds = np.array(checkpoint.burn_totals), checkpoint.seconds
+        return checkpoint
 
-    def _state_of(self, arrays: dict[str, np.ndarray], chain: int) -> Any:
-        leaves, structure = jax.tree.flatten(self.states[chain])
-        found = [arrays.get(f"{chain}.{i}") for i in range(len(leaves))]
-        if any(
-            a is None or a.shape != leaf.shape or a.dtype != leaf.dtype for a, leaf in zip(found, leaves, strict=True)
-        ):
-            raise StoreError("the states in the store are those of another sampler; choose another folder.")
-        return jax.tree.unflatten(structure, [jnp.array(array) for array in found])
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {**self.stats, **self.kept}
 
     def checkpoint(self) -> None:
         """Write what is new."""
-        if self.store is None:
+        if self.interval is None:
             return
         began = time.perf_counter()
-        if self.done > self.stored:
-            rows = slice(self.stored, self.done)
-            self.store.append(self.stored, {name: a[:, rows] for name, a in {**self.stats, **self.kept}.items()})
-            self.stored = self.done
-        leaves = [jax.tree.leaves(state) for state in self.states]
-        arrays = {f"{chain}.{i}": np.asarray(leaf) for chain, own in enumerate(leaves) for i, leaf in enumerate(own)}
-        self.store.save(Checkpoint(self.burned, self.done, self.burn_totals.tolist(), float(self.seconds), arrays))
+        states = [state for states in self.states for state in self.place.to_host(states)]
+        self.place.on_lead(lambda: self._write(states))
+        self.stored = self.done
         self.saved_at = time.perf_counter()
         self.wait = max(self.interval, (self.saved_at - began) / CHECKPOINT_SHARE)
 
+    def _write(self, states: list[Any]) -> None:
+        assert self.store is not None
+        if self.done > self.stored:
+            rows = slice(self.stored, self.done)
+            self.store.append(self.stored, {name: a[:, rows] for name, a in self._arrays().items()})
+        leaves = [jax.tree.leaves(state) for state in states]
+        arrays = {f"{chain}.{i}": np.asarray(leaf) for chain, own in enumerate(leaves) for i, leaf in enumerate(own)}
+        self.store.save(Checkpoint(self.burned, self.done, self.burn_totals.tolist(), float(self.seconds), arrays))
+
     def finish(self, show: bool | RichProgress | None) -> Result:
         """Burn in, sample, and return; Ctrl-C returns what is there."""
-        self.saved_at, self.wait = time.perf_counter(), self.interval
+        self.saved_at, self.wait = time.perf_counter(), self.interval or 0.0
         whole = self.burn_in + self.draws * self.thin
-        with Progress(whole, self.chains, show) as bar, Stop(self.store is not None) as stop:
+        with Progress(whole, self.chains, show) as bar, Stop(self.interval is not None) as stop:
             bar.skip(self.burned + self.done * self.thin)
             self._burn(bar, stop)
             self._sample(bar, stop)
@@ -385,6 +443,7 @@ class _Run:
         if stop.asked:
             warnings.warn(f"interrupted: {self.done} of {self.draws} draws per chain were kept", stacklevel=3)
         done = self.done
+        last = [position for state in self.states for position in self.place.to_host(state.position)]
         result = Result(
             draws={name: array[:, :done] for name, array in self.kept.items()},
             stats={name: array[:, :done] for name, array in self.stats.items()},
@@ -398,7 +457,7 @@ class _Run:
             compile_seconds=self.compile_seconds,
             burn_in_acceptance_rate=self.burn_totals[0] / max(self.burned * self.chains, 1),
             interrupted=stop.asked,
-            last=jax.tree.map(lambda *leaves: np.stack(leaves), *(state.position for state in self.states)),
+            last=jax.tree.map(lambda *leaves: np.stack(leaves), *last),
         )
         nonfinite = int(self.stats["nonfinite"].sum() + self.burn_totals[2])
         if nonfinite:
@@ -420,7 +479,7 @@ class _Run:
                 for state, key in zip(self.states, self.step_keys, strict=True)
             ]
             self.states = [state for state, _ in jax.block_until_ready(outputs)]
-            chunk = np.array([[float(total) for total in totals] for _, totals in outputs])
+            chunk = np.array([totals for _, group in outputs for totals in self.place.to_host(group)], np.float64)
             self.burn_totals += chunk.sum(axis=0)
             self.burned = burned + count
             bar.update("burn-in", count, chunk[:, 0].mean() / count)
@@ -435,24 +494,30 @@ class _Run:
             jax.block_until_ready(outputs)
             self.states = [state for state, _ in outputs]
             self.buffers = [buffers for _, buffers in outputs]
-            for chain, buffers in enumerate(self.buffers):
-                for array, buffer in zip(
-                    jax.tree.leaves((self.stats, self.kept)), jax.tree.leaves(buffers), strict=True
-                ):
-                    array[chain, start : start + count] = np.asarray(buffer[:count])
+            self._keep(start, count)
             self.done = start + count
             self.seconds = before + time.perf_counter() - began
             bar.update("sampling", count * self.thin, self.stats["acceptance_rate"][:, start : self.done].mean())
 
+    def _keep(self, start: int, count: int) -> None:
+        """Copy what is in the buffers to the host."""
+        drawn = [rows for buffers in self.buffers for rows in self.place.to_host(buffers)]
+        for chain, rows in enumerate(drawn):
+            for array, new in zip(jax.tree.leaves((self.stats, self.kept)), jax.tree.leaves(rows), strict=True):
+                array[chain, start : start + count] = new[:count]
+
     def _chunks(self, start: int, total: int, most: int, stop: Stop):
         """(count, start) pairs that cover what is left and take about CHUNK_SECONDS each, with checkpoints between."""
-        count = 1
-        while start < total and not stop.asked:
-            count = max(1, min(count, most, total - start))
+        count, due = 1, False
+        while start < total:
+            count, due, stop.asked = self.place.agree(max(1, min(count, most, total - start)), due, stop.asked)
+            if due:
+                self.checkpoint()
+            if stop.asked:
+                return
             began = time.perf_counter()
             yield count, start
             elapsed = max(time.perf_counter() - began, 1e-6)
             start += count
-            if self.store is not None and time.perf_counter() - self.saved_at >= self.wait:
-                self.checkpoint()
+            due = self.interval is not None and time.perf_counter() - self.saved_at >= self.wait
             count = int(count * float(np.clip(CHUNK_SECONDS / elapsed, 0.2, 10)))

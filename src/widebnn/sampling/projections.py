@@ -27,7 +27,7 @@ def random_projections(
         factors = []
         squared_length = jnp.zeros(count, jnp.float64)
         for key, leaf in zip(keys, leaves, strict=True):
-            rows = leaf.shape[0] if leaf.ndim > 1 else 1
+            rows = leaf.shape[0] if leaf.ndim > 1 and leaf.size else 1
             columns = leaf.size // rows
             row_key, column_key = jax.random.split(key)
             left = jax.random.normal(row_key, (count, rows), jnp.float64) if rows > 1 else jnp.ones((count, 1))

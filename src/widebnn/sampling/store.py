@@ -27,6 +27,11 @@ from widebnn.errors import DamageWarning, StoreError
 VERSION = 1
 MANIFEST = "manifest"
 LOCK = "lock"
+SHARDS = "devices of a chain"
+"""Of the device of a manifest, if they are several. Another number changes rounding and no more."""
+START = "log-likelihood at the start"
+ROUNDING = 1e-4
+"""How much another number of devices may change that, relatively."""
 FIELDS: dict[str, dict[str, type]] = {
     "draws": {"first": int, "count": int, "previous": str},
     "checkpoint": {"burned": int, "done": int, "chunks": int, "chunk": str, "burn_totals": list, "seconds": float}
@@ -237,6 +242,7 @@ def _compare(folder: Path, stored: dict[str, Any], manifest: dict[str, Any]) -> 
             f"{folder} has version {stored.get('version')} of the format of runs, and this widebnn reads version "
             f"{manifest['version']}; use the widebnn that began it."
         )
+    stored = _as_on_these_devices(stored, manifest)
     for what, advice in (
         ("settings", "a run goes on with the settings it was begun with: give them, or choose another folder"),
         ("data", "a run goes on with the data it was begun with: give them, or choose another folder"),
@@ -249,6 +255,22 @@ def _compare(folder: Path, stored: dict[str, Any], manifest: dict[str, Any]) -> 
         if changed:
             listed = ", ".join(f"{name} {old.get(name)} (now {new.get(name)})" for name in changed)
             raise StoreError(f"{folder} was begun with {listed}; {advice}.")
+
+
+def _as_on_these_devices(stored: dict[str, Any], manifest: dict[str, Any]) -> dict[str, Any]:
+    """What a stored manifest would be with the number of devices that a chain has now."""
+    old, new = ({**part} if isinstance(part := m.get("device"), dict) else {} for m in (stored, manifest))
+    data = {**part} if isinstance(part := stored.get("data"), dict) else {}
+    if old.get(SHARDS) == new.get(SHARDS):
+        return stored
+    try:
+        began, begins = ([float.fromhex(value) for value in m[START]] for m in (data, manifest["data"]))
+        if np.allclose(began, begins, rtol=ROUNDING, atol=0):
+            data[START] = manifest["data"][START]
+    except (KeyError, TypeError, ValueError):
+        pass  # not what this version writes: compared as it is
+    old.pop(SHARDS, None)
+    return {**stored, "data": data, "device": old | ({SHARDS: new[SHARDS]} if SHARDS in new else {})}
 
 
 def _take(lock: Any, folder: Path) -> None:

@@ -1,0 +1,207 @@
+"""Where chains live: one device, several, or the devices of several processes. Samplers and targets know nothing of it.
+
+A mesh has the axes ``chains`` and ``units``. Chains run in groups, one of each row of the mesh at a time, and within a
+row the hidden units of a chain are divided over the devices. Rows never wait for each other. Positions are put there
+and XLA does the rest: what a step computes per unit stays where the units are, and sums over units become all-reduces
+of n x n matrices. Noise is drawn by counters, so each device draws its own part of the same numbers.
+
+With several processes (``jax.distributed.initialize()``) each makes the same call and gets the whole result. Only the
+first, the lead, reads and writes files. Without a mesh a group is one chain and nothing is wrapped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from widebnn.errors import StoreError, WidebnnError, check_integer
+
+AXES = ("chains", "units")
+MESSAGE = 4096
+LOST = re.compile(r"gloo|connection|peer|coordinat|heartbeat|unavailable|deadline|nccl|aborted", re.IGNORECASE)
+
+
+def device_mesh(chains: int = 1, units: int | None = None) -> Mesh:
+    """A mesh for ``sample(mesh=...)``: rows of ``units`` devices, all devices of all processes if not given."""
+    devices = jax.devices()
+    chains = check_integer("chains", chains, 1)
+    units = max(1, len(devices) // chains) if units is None else check_integer("units", units, 1)
+    if chains * units > len(devices):
+        raise WidebnnError(f"a mesh of {chains} x {units} devices needs {chains * units}; there are {len(devices)}.")
+    return Mesh(np.array(devices[: chains * units]).reshape(chains, units), AXES)
+
+
+class Placement:
+    """The devices of chains, and what processes tell each other."""
+
+    def __init__(self, mesh: Mesh | None, chains: int, unit_axes: Callable[[Any], Any] | None, position: Any):
+        """``position``: shapes of a position; ``unit_axes``: see :class:`widebnn.Target`."""
+        self.mesh = mesh
+        self.units = self.processes = rows = 1
+        if mesh is not None:
+            if tuple(mesh.axis_names) != AXES:
+                raise WidebnnError(f"a mesh has the axes {AXES}, got {mesh.axis_names}; use widebnn.device_mesh().")
+            rows, self.units = mesh.devices.shape
+            self.processes = len({device.process_index for device in mesh.devices.flat})
+            if self.processes not in (1, jax.process_count()):
+                raise WidebnnError(
+                    f"the mesh has devices of {self.processes} of {jax.process_count()} processes: use all of them."
+                )
+            if chains % rows:
+                raise WidebnnError(
+                    f"{chains} chains cannot be divided equally over the {rows} rows of the mesh; use "
+                    "device_mesh(chains=...) with a divisor of their number."
+                )
+            self._axes = _axes(unit_axes, position, self.units)
+        self.leads = self.processes == 1 or jax.process_index() == 0
+        self.groups = [range(first, first + rows) for first in range(0, chains, rows)]
+        """Chains that run at a time."""
+
+    def jit(self, function: Callable[..., Any], out: Any = "whole", shared: int = 0, **options: Any) -> Any:
+        """A function of one chain as a compiled function of a group; its last ``shared`` arguments are for all chains.
+
+        ``out`` says where results go: ``whole`` to all devices of a row, ``position``, None as XLA thinks best, or
+        shardings; a tuple for a function that returns one.
+        """
+        if self.mesh is None:
+            return jax.jit(function, **options)
+
+        def of_group(*arguments):
+            own = [jax.tree.map(lambda leaf: leaf[0], argument) for argument in arguments[: len(arguments) - shared]]
+            result = function(*own, *arguments[len(arguments) - shared :])
+            return jax.tree.map(lambda leaf: leaf[None], result)
+
+        def wrapped(*arguments):
+            specs = [PartitionSpec("chains")] * (len(arguments) - shared) + [PartitionSpec()] * shared
+            return jax.shard_map(
+                of_group,
+                mesh=self.mesh,
+                in_specs=tuple(specs),
+                out_specs=PartitionSpec("chains"),
+                axis_names={"chains"},
+                check_vma=False,
+            )(*arguments)
+
+        places = tuple(map(self._sharding, out)) if isinstance(out, tuple) else self._sharding(out)
+        return jax.jit(wrapped, out_shardings=places, **options)
+
+    def put(self, trees: Sequence[Any], where: Any = "whole") -> Any:
+        """Host arrays of each chain of a group, on its devices; ``where`` as in :meth:`jit`."""
+        if self.mesh is None:
+            return jax.tree.map(jnp.array, trees[0])
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+        places = self._sharding(where)
+        if isinstance(places, NamedSharding):
+            places = jax.tree.map(lambda _: places, stacked)
+        return jax.tree.map(_put, stacked, places)
+
+    def put_keys(self, keys: Sequence[jax.Array]) -> jax.Array:
+        """Keys of each chain of a group, on its devices."""
+        if self.mesh is None:
+            return keys[0]
+        data = np.stack([np.asarray(jax.random.key_data(key)) for key in keys])
+        return jax.jit(lambda: jax.random.wrap_key_data(jnp.asarray(data)), out_shardings=self._sharding("whole"))()
+
+    def places(self, tree: Any) -> Any:
+        """Where the arrays of a group are."""
+        return None if self.mesh is None else jax.tree.map(lambda leaf: leaf.sharding, tree)
+
+    def to_host(self, tree: Any) -> list[Any]:
+        """The arrays of each chain of a group, on the host of every process."""
+        if self.mesh is None:
+            return [jax.tree.map(np.asarray, tree)]
+        if self.processes > 1:
+            everywhere = NamedSharding(self.mesh, PartitionSpec())
+            tree = jax.tree.map(jax.jit(lambda leaf: leaf, out_shardings=everywhere), tree)
+        whole = jax.tree.map(np.asarray, tree)
+        return [jax.tree.map(lambda leaf: leaf[row], whole) for row in range(len(self.groups[0]))]  # noqa: B023
+
+    def from_lead(self, array: np.ndarray) -> np.ndarray:
+        """The lead's array, on every process, bit for bit: the others add zeros to its bits."""
+        if self.processes == 1:
+            return array
+        raw = np.ascontiguousarray(array).tobytes()
+        words = np.frombuffer(raw.ljust(-(-len(raw) // 4) * 4, b"\0"), np.uint32)
+        total = multihost_utils.broadcast_one_to_all(words if self.leads else np.zeros_like(words), self.leads)
+        return np.frombuffer(np.asarray(total).tobytes()[: len(raw)], array.dtype).reshape(array.shape).copy()
+
+    def on_lead(self, function: Callable[[], Any]) -> Any:
+        """The result of ``function``, which only the lead calls (None elsewhere); its error is everybody's."""
+        if self.processes == 1:
+            return function()
+        result, problem = None, None
+        if self.leads:
+            try:
+                result = function()
+            except WidebnnError as error:
+                problem = error
+        text = str(problem).encode()[:MESSAGE] if problem else b""
+        shared = self.from_lead(np.frombuffer(text.ljust(MESSAGE, b"\0"), np.uint8)).tobytes().rstrip(b"\0")
+        if problem is not None:
+            raise problem
+        if shared:
+            raise StoreError(shared.decode(errors="replace"))
+        return result
+
+    def agree(self, count: int, due: bool, stop: bool) -> tuple[int, bool, bool]:
+        """The lead's count and whether a checkpoint is due; whether any process was asked to stop."""
+        if self.processes == 1:
+            return count, due, stop
+        said = np.asarray(multihost_utils.process_allgather(np.array([count, due, stop], np.int32)))
+        return int(said[0, 0]), bool(said[0, 1]), bool(said[:, 2].any())
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """The loss of another process as a sentence."""
+        try:
+            yield
+        except (RuntimeError, ValueError) as error:
+            if self.processes == 1 or isinstance(error, WidebnnError) or not LOST.search(str(error)):
+                raise
+            raise WidebnnError(
+                f"another process of this run was lost ({str(error).splitlines()[0][:200]}); with a store the run is "
+                "safe up to its last checkpoint: start it again, with any number of processes, to go on."
+            ) from error
+
+    def _sharding(self, where: Any) -> Any:
+        if where == "whole":
+            return NamedSharding(self.mesh, PartitionSpec("chains"))  # type: ignore[arg-type]
+        if where == "position":
+            return jax.tree.map(lambda axis: NamedSharding(self.mesh, _spec(axis)), self._axes)  # type: ignore[arg-type]
+        return where
+
+
+def _axes(unit_axes: Callable[[Any], Any] | None, position: Any, units: int) -> Any:
+    """For every leaf of a position the axis that is divided, -1 for none."""
+    if units == 1:
+        return jax.tree.map(lambda _: -1, position)
+    if unit_axes is None:
+        raise WidebnnError(
+            "only targets in function coordinates have units to divide: use coordinates='function', or a mesh with "
+            f"units=1 (got {units}) to divide the chains alone."
+        )
+
+    def check(leaf, axis):
+        if axis >= 0 and leaf.shape[axis] % units:
+            raise WidebnnError(f"{leaf.shape[axis]} hidden units cannot be divided equally over {units} devices.")
+        return axis
+
+    return jax.tree.map(check, position, unit_axes(position))
+
+
+def _spec(axis: int) -> PartitionSpec:
+    """Of an array with a leading axis for the chains of a group."""
+    return PartitionSpec("chains") if axis < 0 else PartitionSpec("chains", *[None] * axis, "units")
+
+
+def _put(leaf: np.ndarray, sharding: Any) -> jax.Array:
+    # A copy: the devices of a CPU may use the memory of the host, and give it away with the array.
+    return jax.make_array_from_callback(leaf.shape, sharding, lambda index: leaf[index].copy())

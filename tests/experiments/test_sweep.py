@@ -134,22 +134,25 @@ def test_engines_that_do_not_fit_are_refused():
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """A Ray cluster of two nodes on this machine, each with one core."""
+    """A Ray cluster of two nodes on this machine, each with one core, and the second node."""
+    # Ray takes the address of the machine for 127.0.0.1 unless it believes that there are no clusters here.
+    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    assert "ray" not in sys.modules
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "1")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     settings = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 10**8}
     monkeypatch.setenv("NODE_OF_TEST", "first")
     cluster = Cluster(initialize_head=True, head_node_args={**settings, "include_dashboard": False})
     monkeypatch.setenv("NODE_OF_TEST", "second")
-    second = cluster.add_node(**settings)
-    yield cluster, second
+    yield cluster, cluster.add_node(**settings)
     cluster.shutdown()
 
 
 def test_a_node_is_lost_in_the_middle_of_a_sweep(cluster, tmp_path):
     cluster, second = cluster
+    assert cluster.address.startswith("127.0.0.1:")
     work = jobs(4, steps=250, seconds=0.02, node=True, marker=str(tmp_path / "nodes"))
     work["job-3"] |= {"fails": "with a sentence"}
     runs = tmp_path / "sweep" / "cells"

@@ -79,9 +79,14 @@ def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[
         raise WidebnnError("the engine 'ray' needs Ray: pip install 'widebnn[ray]'.") from None
     own = not ray.is_initialized()
     if own:
-        local: dict[str, Any] = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+        if address is None or address.startswith("127.0.0.1"):
+            options["_node_ip_address"] = "127.0.0.1"
+        if address is None:
+            options["include_dashboard"] = False
         try:
-            ray.init(address=address, log_to_driver=False, configure_logging=False, **local)
+            ray.init(address=address, **options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             first = (str(error).splitlines() or ["no answer"])[0]
             raise WidebnnError(f"there is no Ray cluster at {address} ({first}); start one with ray start.") from None

@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table as Grid
 
-from widebnn.errors import WidebnnError, check_real
+from widebnn.errors import WidebnnError, check_real, readable
 
 if TYPE_CHECKING:  # importing these takes time that --help should not
     import numpy as np
@@ -415,7 +415,7 @@ def _summary(model: Any) -> dict[str, Any]:
 
 def _say(console: Console, line: str) -> None:
     """A line as it is: not wrapped, and brackets are no markup."""
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(readable(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def _say_notes(console: Console, notes: list[str]) -> None:

@@ -114,6 +114,8 @@ def read_record(path: Path, kind: str) -> Record:
 
     An OSError of the system is passed on: what cannot be read now may be whole.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise DamageError(f"{path.name} is no file")  # reading a pipe would wait for ever
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -127,13 +129,14 @@ def read_record(path: Path, kind: str) -> Record:
     if bytes(data[-DIGITS:]) != checksum.encode():
         raise DamageError(f"the checksum of {path.name} is wrong")
     try:
-        header = json.loads(data[start:end], parse_constant=_no_constant)
+        header = json.loads(data[start:end], parse_constant=_no_constant, parse_float=_finite)
         if not isinstance(header, dict) or header.get("kind") != kind:
             raise ValueError(f"it is no record of {kind}")
         arrays, place = {}, end
         for name, entry in header.pop("arrays").items():
             dtype, shape = entry["dtype"], entry["shape"]
-            if dtype not in DTYPES or not all(type(size) is int and size >= 0 for size in shape):
+            # Products of numbers of thousands of digits would take hours.
+            if dtype not in DTYPES or len(shape) > 32 or not all(type(n) is int and 0 <= n < 2**63 for n in shape):
                 raise ValueError(f"{name} is no array")
             size = math.prod(shape) * np.dtype(dtype).itemsize
             if place + size > len(body):
@@ -150,3 +153,10 @@ def read_record(path: Path, kind: str) -> Record:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        _no_constant(text)
+    return value

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 WHAT, PROCESS, PROCESSES, DEVICES, PORT, FOLDER = sys.argv[1], *map(int, sys.argv[2:6]), Path(sys.argv[6])
-os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
 os.environ.setdefault("NPROC", "8")
 
 import jax
@@ -22,8 +21,15 @@ from widebnn.compilation import compile_quickly
 from widebnn.errors import WidebnnError
 
 CHAINS, INPUTS = 4, 12
-JOBS = {"pcn, one layer": ("pcn", 1), "hilbert_hmc, two layers": ("hilbert_hmc", 2)}
-SETTINGS = {"steps": 40, "burn_in": 40, "chains": CHAINS, "seed": 1, "progress": False}
+JOBS = {"pcn, one layer": ("pcn", 1, "float32"), "hilbert_hmc, two layers": ("hilbert_hmc", 2, "float64")}
+RUNS = {
+    ("pcn, one layer", 1): (1, 4),
+    ("hilbert_hmc, two layers", 1): (2,),
+    ("hilbert_hmc, two layers", 2): (1,),
+    ("pcn, one layer", 4): (2,),
+}
+"""Rows of the mesh, by job and number of processes: every program is compiled by every process."""
+SETTINGS = {"steps": 40, "burn_in": 20, "step_size": 0.3, "chains": CHAINS, "seed": 1, "progress": False}
 
 
 def network_target(depth=1, width=64, **options):
@@ -34,9 +40,9 @@ def network_target(depth=1, width=64, **options):
 
 def draw(name, rows):
     """What a run gives, by the number of rows of the mesh; 0: without one."""
-    sampler, depth = JOBS[name]
+    sampler, depth, dtype = JOBS[name]
     mesh = widebnn.device_mesh(rows) if rows else None
-    result = widebnn.sample(network_target(depth), sampler, mesh=mesh, **SETTINGS)
+    result = widebnn.sample(network_target(depth, dtype=dtype), sampler, mesh=mesh, **SETTINGS)
     if PROCESS == 0:
         np.savez(FOLDER / f"{name}, {rows}.npz", **result.stats, **{f"draw {k}": v for k, v in result.draws.items()})
 
@@ -53,7 +59,7 @@ def refusals():
     said = {}
     for name, (target, mesh, chains) in wrong.items():
         try:
-            widebnn.sample(target, "pcn", steps=2, chains=chains, step_size=0.1, mesh=mesh)
+            widebnn.sample(target, "pcn", steps=2, chains=chains, mesh=mesh, step_size=0.1)
         except WidebnnError as error:
             said[name] = str(error)
     try:
@@ -76,14 +82,12 @@ def other_targets():
     classes = widebnn.posterior(widebnn.dense(5, [64]), unknown.x, np.arange(INPUTS) % 3, likelihood="softmax")
     cases = {
         "plain": (plain, widebnn.device_mesh(4, 1), None),
-        "weights": (network_target(coordinates="weights"), widebnn.device_mesh(4, 1), None),
         "carried": (unknown, widebnn.device_mesh(2, 4), widebnn.track(unknown)),
         "unknown noise": (wide, widebnn.device_mesh(2, 4), widebnn.track(wide, np.ones((2, 5)))),
         "softmax": (classes, widebnn.device_mesh(2, 4), None),
     }
-    settings = SETTINGS | {"step_size": 0.1}
     for name, (target, mesh, collect) in cases.items():
-        results = [widebnn.sample(target, "pcn", mesh=each, collect=collect, **settings) for each in (mesh, None)]
+        results = [widebnn.sample(target, "pcn", mesh=each, collect=collect, **SETTINGS) for each in (mesh, None)]
         for which, result in zip(("mesh", "none"), results, strict=True):
             np.savez(FOLDER / f"{name}, {which}.npz", **result.draws, **result.stats)
 
@@ -95,7 +99,6 @@ def stored():
         result = widebnn.sample(
             target,
             "pcn",
-            step_size=0.2,
             **SETTINGS | {"steps": 3000 if WHAT == "stored" else 6000},
             mesh=widebnn.device_mesh(),
             collect=widebnn.track(target, np.ones((2, 5))),
@@ -111,13 +114,16 @@ def stored():
 
 
 if __name__ == "__main__":
+    os.environ.pop("XLA_FLAGS", None)
     compile_quickly()
+    os.environ["XLA_FLAGS"] += f" --xla_force_host_platform_device_count={DEVICES}"
     if PROCESSES > 1:
         jax.distributed.initialize(f"127.0.0.1:{PORT}", PROCESSES, PROCESS)
     if WHAT == "draws":
         for name in JOBS:
-            for rows in {8: (1, 2, 4), 4: (1, 2), 1: (0,)}[PROCESSES * DEVICES]:
-                draw(name, rows)
+            if (name, PROCESSES) in RUNS:
+                for rows in RUNS[name, PROCESSES] if PROCESSES * DEVICES > 1 else (0,):
+                    draw(name, rows)
     elif WHAT == "others":
         refusals()
         other_targets()

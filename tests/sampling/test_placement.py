@@ -48,12 +48,19 @@ def drawn(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("where", ["eight", "two processes", "four processes"])
-@pytest.mark.parametrize("name", ["pcn, one layer", "hilbert_hmc, two layers"])
-def test_the_same_draws_wherever(drawn, where, name):
+@pytest.mark.parametrize(
+    ("where", "name", "count"),
+    [
+        ("eight", "pcn, one layer", 2),
+        ("eight", "hilbert_hmc, two layers", 1),
+        ("two processes", "hilbert_hmc, two layers", 1),
+        ("four processes", "pcn, one layer", 1),
+    ],
+)
+def test_the_same_draws_wherever(drawn, where, name, count):
     one = np.load(drawn / "one" / f"{name}, 0.npz")
     paths = sorted((drawn / where).glob(f"{name}, *.npz"))
-    assert len(paths) == (3 if where == "eight" else 2)
+    assert len(paths) == count
     for path in paths:
         many = np.load(path)
         for key in one:
@@ -70,14 +77,14 @@ def test_what_does_not_fit_is_refused_and_what_fits_is_the_same(tmp_path):
     assert "60 hidden units cannot be divided equally over 8 devices" in said["units"]
     assert "use coordinates='function'" in said["coordinates"]
     assert "needs 9; there are 8" in said["too many"]
-    for name in ("plain", "weights", "carried", "unknown noise", "softmax"):
+    for name in ("plain", "carried", "unknown noise", "softmax"):
         mesh, none = (np.load(tmp_path / f"{name}, {which}.npz") for which in ("mesh", "none"))
         for key in none:
             np.testing.assert_allclose(mesh[key], none[key], rtol=1e-3, atol=1e-3, err_msg=f"{name} {key}")
         np.testing.assert_array_equal(mesh["accepted"], none["accepted"])
 
 
-@pytest.mark.parametrize("lost", [1, 0])
+@pytest.mark.parametrize("lost", [1, pytest.param(0, marks=pytest.mark.long)])
 def test_a_lost_process_is_named_and_the_run_goes_on_with_another_number(tmp_path, lost):
     children = start("stored", tmp_path, processes=2)
     deadline = time.monotonic() + 120

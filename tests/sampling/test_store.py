@@ -266,3 +266,19 @@ def test_signals_save_what_is_there(tmp_path, number):
     process.communicate(timeout=60)
     assert process.returncode == (-signal.SIGTERM if number == signal.SIGTERM else 0)
     assert list((tmp_path / "run").glob("draws-*")) and list((tmp_path / "run").glob("checkpoint-*"))
+
+
+def test_another_number_of_cores_is_no_other_run(tmp_path, monkeypatch):
+    """Sums are divided among cores: the log-likelihood at the start may have other last bits, no more than that."""
+    store = tmp_path / "run"
+    run(store=store)
+
+    def target(shift):
+        return dataclasses.replace(TARGET, log_likelihood=lambda u: TARGET.log_likelihood(u) + shift)
+
+    with pytest.raises(WidebnnError, match="was begun with log-likelihood at the start"):
+        run(target(1e-9), store=store)
+    monkeypatch.setattr(driver, "cores", lambda: 64)
+    assert run(target(1e-9), store=store, steps=500).draws["a"].shape == (2, 125, 3)
+    with pytest.raises(WidebnnError, match="was begun with log-likelihood at the start"):
+        run(target(1.0), store=store, steps=500)

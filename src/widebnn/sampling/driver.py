@@ -33,7 +33,7 @@ from widebnn.sampling.placement import Placement
 from widebnn.sampling.progress import Progress
 from widebnn.sampling.result import Result
 from widebnn.sampling.stop import Stop
-from widebnn.sampling.store import SHARDS, START, VERSION, Checkpoint, Store, open_store
+from widebnn.sampling.store import CORES, SHARDS, START, VERSION, Checkpoint, Store, open_store
 
 CHUNK_SECONDS = 0.5
 """How long a compiled chunk should take: the latency of Ctrl-C and of the progress display."""
@@ -43,6 +43,7 @@ CHECKPOINT_SHARE = 0.01
 """Where writing is slow it is done less often: at most this part of the time."""
 PRECISION_TOLERANCE = 1e-2
 """How much float32 features may change a log acceptance ratio before sample() warns."""
+MOST_CHAINS = 10_000
 STORE_BYTES = 2**33
 """How much the stored draws may take before sample() refuses and asks for a smaller collect."""
 
@@ -100,8 +101,8 @@ def sample(
     one does not wait for the step that is running.
 
     With ``store``, a folder, draws and the states of the chains are written every ``checkpoint_seconds``, on Ctrl-C and
-    on SIGTERM. The same call goes on where it stopped, however it was stopped, and ends with the same bits; with more
-    ``steps`` it goes on beyond its end.
+    on SIGTERM. The same call goes on where it stopped, however it was stopped, and ends with the same bits (up to
+    rounding if it goes on with another number of cores or devices); with more ``steps`` it goes on beyond its end.
 
     ``mesh`` (:func:`widebnn.device_mesh`) divides chains, and the hidden units of each, over devices, also those of
     several processes that all make this call; the draws are the same up to the rounding of sums over units.
@@ -109,7 +110,7 @@ def sample(
     burn_in = check_integer("burn_in", burn_in, 0)
     thin = check_integer("thin", thin, 1)
     steps = check_integer("steps", steps, 1)
-    chains = check_integer("chains", chains, 1)
+    chains = check_integer("chains", chains, 1, MOST_CHAINS)
     seed = check_integer("seed", seed, 0)
     draws = steps // thin
     if draws == 0:
@@ -165,6 +166,11 @@ def _is_finite(tree: Any) -> jax.Array:
 def position_shapes(target: Target) -> Any:
     """A position with shapes and dtypes instead of numbers."""
     return jax.eval_shape(target.sample_reference, jax.random.key(0))
+
+
+def cores() -> int:
+    """Cores that this process may use: XLA divides products among them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def physical_memory() -> int | None:
@@ -356,7 +362,7 @@ class _Run:
             "settings": settings | {"kept": kept},
             "data": data,
             "packages": {name: importlib.metadata.version(name) for name in ("widebnn", "jax", "jaxlib", "numpy")},
-            "device": {"device": jax.devices()[0].device_kind}
+            "device": {"device": jax.devices()[0].device_kind, CORES: cores()}
             | ({} if self.place.units == 1 else {SHARDS: self.place.units}),
         }
 

@@ -13,6 +13,7 @@ before it and not to the beginning, and the disk holds the draws once and a few 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -27,8 +28,8 @@ from widebnn.errors import DamageWarning, StoreError
 VERSION = 1
 MANIFEST = "manifest"
 LOCK = "lock"
-SHARDS = "devices of a chain"
-"""Of the device of a manifest, if they are several. Another number changes rounding and no more."""
+ROUNDING_ONLY = (CORES, SHARDS) = ("cores", "devices of a chain")
+"""Of the device of a manifest: another number of these changes rounding and no more."""
 START = "log-likelihood at the start"
 ROUNDING = 1e-4
 """How much another number of devices may change that, relatively."""
@@ -84,7 +85,11 @@ class Store:
                 path.unlink()
             elif found is not None:
                 continue
-            elif record.header["chunk"] == _last(chunks[: record.header["chunks"]]):
+            elif _place(record.header) == (
+                len(before := chunks[: record.header["chunks"]]),
+                _last(before),
+                _end(before),
+            ):
                 found, self._saved = record, index + 1
             elif not damage:
                 damage.append(f"draws before {path.name} are missing")
@@ -139,11 +144,22 @@ class Store:
         files = self._files("draws")
         for index in range(len(files)):
             record = self._read(files.get(index, self.folder / f"draws-{index:06d}"), "draws", damage)
-            end = chunks[-1][1] if chunks else 0
+            end = _end(chunks)
             if record is None or record.header["previous"] != _last(chunks) or record.header["first"] != end:
+                break
+            if not self._fits(record):
+                damage.append(f"draws-{index:06d} has other arrays than the run")
                 break
             chunks.append((record.checksum, end + record.header["count"]))
         return chunks
+
+    def _fits(self, record: Record) -> bool:
+        """Whether a chunk has the arrays that the run keeps."""
+        settings = self.manifest["settings"]
+        kept = {name: f"{array.dtype.name}{list(array.shape[2:])}" for name, array in record.arrays.items()}
+        rows = {array.shape[:2] for array in record.arrays.values()}
+        expected = {(settings.get("chains", 1), record.header["count"])}
+        return rows == expected and kept == settings.get("kept", kept)
 
     def _rows(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         for index in range(len(self._chunks)):
@@ -156,8 +172,11 @@ class Store:
             record = read_record(path, kind)
             for name, expected in FIELDS[kind].items():
                 value = record.header.get(name)
-                if type(value) is not expected or (type(value) is int and value < 0):
+                if type(value) is not expected or (isinstance(value, (int, float)) and value < 0):
                     raise DamageError(f"{path.name} has no {name}")
+            totals = record.header.get("burn_totals", [0.0] * 4)
+            if len(totals) != 4 or any(type(total) is not float for total in totals):
+                raise DamageError(f"{path.name} has no burn_totals")
             return record
         except DamageError as error:
             damage.append(str(error))
@@ -184,6 +203,15 @@ def _last(chunks: list[tuple[str, int]]) -> str:
     return chunks[-1][0] if chunks else ""
 
 
+def _end(chunks: list[tuple[str, int]]) -> int:
+    return chunks[-1][1] if chunks else 0
+
+
+def _place(header: Mapping[str, Any]) -> tuple[int, str, int]:
+    """The chunks, the last of them, and the draws before a checkpoint."""
+    return header["chunks"], header["chunk"], header["done"]
+
+
 @contextlib.contextmanager
 def open_store(folder: Path, manifest: dict[str, Any]) -> Iterator[Store]:
     """A new folder for a run, or the one it was begun in, if ``manifest`` is the same; for one process at a time."""
@@ -191,7 +219,8 @@ def open_store(folder: Path, manifest: dict[str, Any]) -> Iterator[Store]:
         raise StoreError(f"{folder} must be a folder, new or of an earlier run, and is a file; choose another.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("ab")
+        # A link to elsewhere is not followed, and a pipe is not waited for.
+        lock = os.fdopen(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "ab")
     except OSError as error:
         raise StoreError(f"{folder} cannot be written ({error.strerror or error}); choose another folder.") from None
     with lock:
@@ -258,10 +287,10 @@ def _compare(folder: Path, stored: dict[str, Any], manifest: dict[str, Any]) -> 
 
 
 def _as_on_these_devices(stored: dict[str, Any], manifest: dict[str, Any]) -> dict[str, Any]:
-    """What a stored manifest would be with the number of devices that a chain has now."""
-    old, new = ({**part} if isinstance(part := m.get("device"), dict) else {} for m in (stored, manifest))
-    data = {**part} if isinstance(part := stored.get("data"), dict) else {}
-    if old.get(SHARDS) == new.get(SHARDS):
+    """What a stored manifest would be with the number of cores and of devices that a chain has now."""
+    device, data = ({**part} if isinstance(part := stored.get(name), dict) else {} for name in ("device", "data"))
+    numbers = {name: manifest["device"][name] for name in ROUNDING_ONLY if name in manifest["device"]}
+    if {name: device.pop(name) for name in ROUNDING_ONLY if name in device} == numbers:
         return stored
     try:
         began, begins = ([float.fromhex(value) for value in m[START]] for m in (data, manifest["data"]))
@@ -269,8 +298,7 @@ def _as_on_these_devices(stored: dict[str, Any], manifest: dict[str, Any]) -> di
             data[START] = manifest["data"][START]
     except (KeyError, TypeError, ValueError):
         pass  # not what this version writes: compared as it is
-    old.pop(SHARDS, None)
-    return {**stored, "data": data, "device": old | ({SHARDS: new[SHARDS]} if SHARDS in new else {})}
+    return {**stored, "data": data, "device": device | numbers}
 
 
 def _take(lock: Any, folder: Path) -> None:

@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 import widebnn
 from widebnn.compilation import compile_quickly
 from widebnn.errors import WidebnnError
+from widebnn.sampling import driver
 
 CHAINS, INPUTS = 4, 12
 JOBS = {"pcn, one layer": ("pcn", 1, "float32"), "hilbert_hmc, two layers": ("hilbert_hmc", 2, "float64")}
@@ -94,12 +95,14 @@ def other_targets():
 
 def stored():
     """A run that is kept in a folder."""
+    if WHAT == "slowly":
+        driver.CHUNK_SECONDS, driver.CHECKPOINT_SHARE = 0.02, float("inf")
     target = network_target()
     try:
         result = widebnn.sample(
             target,
             "pcn",
-            **SETTINGS | {"steps": 3000 if WHAT == "stored" else 6000},
+            **SETTINGS | {"steps": 480 if WHAT == "longer" else 240},
             mesh=widebnn.device_mesh(),
             collect=widebnn.track(target, np.ones((2, 5))),
             store=FOLDER / "store",

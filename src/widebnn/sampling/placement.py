@@ -61,6 +61,7 @@ class Placement:
                     "device_mesh(chains=...) with a divisor of their number."
                 )
             self._axes = _axes(unit_axes, position, self.units)
+            self._everywhere = jax.jit(lambda leaf: leaf, out_shardings=NamedSharding(mesh, PartitionSpec()))
         self.leads = self.processes == 1 or jax.process_index() == 0
         self.groups = [range(first, first + rows) for first in range(0, chains, rows)]
         """Chains that run at a time."""
@@ -119,8 +120,7 @@ class Placement:
         if self.mesh is None:
             return [jax.tree.map(np.asarray, tree)]
         if self.processes > 1:
-            everywhere = NamedSharding(self.mesh, PartitionSpec())
-            tree = jax.tree.map(jax.jit(lambda leaf: leaf, out_shardings=everywhere), tree)
+            tree = jax.tree.map(self._everywhere, tree)
         whole = jax.tree.map(np.asarray, tree)
         return [jax.tree.map(lambda leaf: leaf[row], whole) for row in range(len(self.groups[0]))]  # noqa: B023
 

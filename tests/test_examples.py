@@ -1,6 +1,9 @@
 """The scripts in examples/ run as they are, some of them shorter, and find what they say."""
 
 import importlib.util
+import re
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -78,3 +81,23 @@ def test_arviz_figures(tmp_path):
         assert image.shape[0] > 100 and image.shape[1] > 300
         # Something is drawn in each: every chain has a colour.
         assert len(np.unique(image[..., :3].reshape(-1, 3), axis=0)) > 50, path
+
+
+def test_many_processes(tmp_path):
+    """Two processes on this machine find what one finds."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+
+    def start(*arguments):
+        command = [sys.executable, EXAMPLES / "many_processes.py", "--steps", "30", *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    both = ["--coordinator", address, "--processes", "2", "--store", tmp_path / "two"]
+    two = [start(*both, "--process", str(i)) for i in range(2)]
+    outputs = [child.communicate(timeout=300) for child in two]
+    assert [child.returncode for child in two] == [0, 0], outputs
+    assert outputs[1][0] == "" and "2 devices of 2 processes" in outputs[0][0]
+    mean = load("many_processes").main(steps=30)
+    printed = [float(found) for found in re.findall(r"= ([+-][\d.]+),", outputs[0][0])]
+    np.testing.assert_allclose(printed, mean, atol=0.006)

@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 import widebnn
 from widebnn.compilation import compile_quickly
 from widebnn.errors import WidebnnError
+from widebnn.precision import double_precision
 from widebnn.sampling import driver
 
 CHAINS, INPUTS = 4, 12
@@ -93,6 +94,19 @@ def other_targets():
             np.savez(FOLDER / f"{name}, {which}.npz", **result.draws, **result.stats)
 
 
+def communication():
+    """What the compiled programs of a step send."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    from scaling import collectives, compiled_steps
+
+    sent = {}
+    with double_precision():
+        for sampler, depth in (("pcn", 1), ("pcnl", 1), ("pcnl", 2)):
+            program, _, _ = compiled_steps(sampler, INPUTS, 64, depth)
+            sent[f"{sampler} {depth}"] = collectives(program.as_text())
+    (FOLDER / "communication.json").write_text(json.dumps(sent))
+
+
 def stored():
     """A run that is kept in a folder."""
     if WHAT == "slowly":
@@ -130,5 +144,6 @@ if __name__ == "__main__":
     elif WHAT == "others":
         refusals()
         other_targets()
+        communication()
     else:
         stored()

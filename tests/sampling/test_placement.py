@@ -16,6 +16,8 @@ SCRIPT = Path(__file__).with_name("many_devices.py")
 ROUNDING = 1e-4
 """Sums over units in float32, in another order: of a log-likelihood, and of draws after 80 steps."""
 
+NUMBERS = ("f64[]", "f32[]", "pred[]")
+
 
 def start(what, folder, processes=1, devices=1):
     with socket.socket() as free:
@@ -69,19 +71,34 @@ def test_the_same_draws_wherever(drawn, where, name, count):
         assert not np.array_equal(many["lp"][0], many["lp"][1])
 
 
-def test_what_does_not_fit_is_refused_and_what_fits_is_the_same(tmp_path):
-    finish(start("others", tmp_path, devices=8))
-    said = json.loads((tmp_path / "refusals.json").read_text())
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("others")
+    finish(start("others", folder, devices=8))
+    return folder
+
+
+def test_what_does_not_fit_is_refused_and_what_fits_is_the_same(others):
+    said = json.loads((others / "refusals.json").read_text())
     assert "axes ('chains', 'units'), got ('batch',)" in said["axes"]
     assert "6 chains cannot be divided equally over the 4 rows" in said["chains"]
     assert "60 hidden units cannot be divided equally over 8 devices" in said["units"]
     assert "use coordinates='function'" in said["coordinates"]
     assert "needs 9; there are 8" in said["too many"]
     for name in ("plain", "carried", "unknown noise", "softmax"):
-        mesh, none = (np.load(tmp_path / f"{name}, {which}.npz") for which in ("mesh", "none"))
+        mesh, none = (np.load(others / f"{name}, {which}.npz") for which in ("mesh", "none"))
         for key in none:
             np.testing.assert_allclose(mesh[key], none[key], rtol=1e-3, atol=1e-3, err_msg=f"{name} {key}")
         np.testing.assert_array_equal(mesh["accepted"], none["accepted"])
+
+
+def test_a_step_sends_nothing_but_sums_of_kernels(others):
+    """One n x n matrix per evaluation and layer, one more per layer on the way back, and numbers."""
+    sent = json.loads((others / "communication.json").read_text())
+    for name, matrices in {"pcn 1": 1, "pcnl 1": 1, "pcnl 2": 3}.items():
+        assert {one["kind"] for one in sent[name]} == {"all-reduce"}, sent[name]
+        shapes = [array for one in sent[name] for array in one["arrays"]]
+        assert [shape for shape in shapes if shape not in NUMBERS] == ["f32[12, 12]"] * matrices
 
 
 @pytest.mark.parametrize("lost", [1, pytest.param(0, marks=pytest.mark.long)])

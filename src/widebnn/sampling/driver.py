@@ -174,7 +174,10 @@ def cores() -> int:
 
 
 def physical_memory() -> int | None:
-    """Bytes of memory of this machine, None where the system does not say."""
+    """Bytes of memory of the device, or of this machine where it is the device; None where the system does not say."""
+    statistics = jax.local_devices()[0].memory_stats()
+    if statistics and "bytes_limit" in statistics:
+        return statistics["bytes_limit"]
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

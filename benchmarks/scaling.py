@@ -318,6 +318,25 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
+def predictions_table(rows: list[dict[str, Any]]) -> str:
+    """What :func:`predict` says."""
+    lines = [
+        [
+            str(r["devices"]),
+            f"{r['width']:.0e}".replace("e+0", "e"),
+            str(r["n"]),
+            number(1e3 * r["seconds"]),
+            f"{r['replicated']:.0%}",
+            f"{r['communication']:.0%}",
+            number(r["speed-up"]) if r["fits one"] else "does not fit one",
+            number(r["gigabytes"]) + ("" if r["fits"] else " (does not fit)"),
+        ]
+        for r in rows
+    ]
+    header = ["devices", "width", "n", "ms per step", "replicated", "communication", "speed-up", "GB per device"]
+    return table(header, lines)
+
+
 def page(results: dict[str, Any]) -> str:
     """docs/scaling.md."""
     rows = results["rows"]
@@ -359,19 +378,6 @@ def page(results: dict[str, Any]) -> str:
         [sampler, kind, *(number(value) for value in vars(model).values())] for (sampler, kind), model in models.items()
     ]
     errors = [abs(models[s, "forced"].compute(n, w, 1) / row["seconds"] - 1) for (s, n, w), row in one.items()]
-    predictions = [
-        [
-            str(r["devices"]),
-            f"{r['width']:.0e}".replace("e+0", "e"),
-            str(r["n"]),
-            number(1e3 * r["seconds"]),
-            f"{r['replicated']:.0%}",
-            f"{r['communication']:.0%}",
-            number(r["speed-up"]) if r["fits one"] else "does not fit one",
-            number(r["gigabytes"]) + ("" if r["fits"] else " (does not fit)"),
-        ]
-        for r in results["predictions"]
-    ]
     places = {
         "MACHINE": f"{results['machine']['cores']} cores ({results['machine']['cpu']}), "
         + ", ".join(f"{name} {version}" for name, version in results["packages"].items()),
@@ -386,16 +392,21 @@ def page(results: dict[str, Any]) -> str:
             ["sampler", "devices", "products", "elements", "factor", "fixed", "latency", "1 / bandwidth"], fitted
         ),
         "ERROR": f"{np.median(errors):.0%} (median), {np.max(errors):.0%} (largest)",
-        "PREDICTIONS": table(
-            ["devices", "width", "n", "ms per step", "replicated", "communication", "speed-up", "GB per device"],
-            predictions,
-        ),
+        "PREDICTIONS": predictions_table(results["predictions"]),
     }
     places["SQUARE"] = f"{SQUARE_BYTES * 1e10 / 1e9:.0f}"
     text = TEXT.read_text()
     for name, value in places.items():
         text = text.replace(f"<!-- {name} -->", value)
     return text
+
+
+def unmeasured() -> str:
+    """The page before the benchmark has been run: predictions need no measurement."""
+    text = TEXT.read_text().replace("<!-- PREDICTIONS -->", predictions_table(predict()))
+    text = text.replace("<!-- SQUARE -->", f"{SQUARE_BYTES * 1e10 / 1e9:.0f}")
+    text = text.replace("On <!-- MACHINE -->. ", "").replace("<!-- ERROR -->", "not measured yet")
+    return re.sub(r"<!-- [A-Z]+ -->", "*Not measured yet.*", text)
 
 
 def main() -> None:
@@ -427,7 +438,7 @@ def main() -> None:
             "predictions": predict(),
         }
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(page(json.loads(RESULTS.read_text())))
+    PAGE.write_text(page(json.loads(RESULTS.read_text())) if RESULTS.exists() else unmeasured())
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ def test_arviz_figures(tmp_path):
         assert len(np.unique(image[..., :3].reshape(-1, 3), axis=0)) > 50, path
 
 
+@pytest.mark.long
 def test_many_processes(tmp_path):
     """Two processes on this machine find what one finds."""
     with socket.socket() as free:

@@ -99,6 +99,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_the_chains_and_the_sweep_goes_on(tmp_path):
     work = jobs(3, steps=300, seconds=0.02)
     script = tmp_path / "script.py"

@@ -101,7 +101,8 @@ def test_a_step_sends_nothing_but_sums_of_kernels(others):
         assert [shape for shape in shapes if shape not in NUMBERS] == ["f32[12, 12]"] * matrices
 
 
-@pytest.mark.parametrize("lost", [1, pytest.param(0, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("lost", [1, 0])
 def test_a_lost_process_is_named_and_the_run_goes_on_with_another_number(tmp_path, lost):
     children = start("slowly", tmp_path, processes=2)
     deadline = time.monotonic() + 120

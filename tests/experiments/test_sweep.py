@@ -140,8 +140,12 @@ def cluster(monkeypatch):
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    assert "ray" not in sys.modules
+    from ray._private import ray_constants
     from ray.cluster_utils import Cluster
+
+    monkeypatch.setattr(
+        ray_constants, "ENABLE_RAY_CLUSTER", False
+    )  # for this process, where it may be imported already
 
     settings = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 10**8}
     monkeypatch.setenv("NODE_OF_TEST", "first")

@@ -91,7 +91,7 @@ class Placement:
                 check_vma=False,
             )(*arguments)
 
-        places = tuple(map(self._sharding, out)) if isinstance(out, tuple) else self._sharding(out)
+        places = tuple(map(self._sharding, out)) if type(out) is tuple else self._sharding(out)
         return jax.jit(wrapped, out_shardings=places, **options)
 
     def put(self, trees: Sequence[Any], where: Any = "whole") -> Any:

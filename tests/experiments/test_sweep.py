@@ -156,9 +156,7 @@ def cluster(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings(
-    "ignore:os.fork", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
+@pytest.mark.filterwarnings("ignore:os.fork", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_node_is_lost_in_the_middle_of_a_sweep(cluster, tmp_path):
     cluster, second = cluster
     assert cluster.address.startswith("127.0.0.1:")

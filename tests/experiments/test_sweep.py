@@ -131,6 +131,19 @@ def test_engines_that_do_not_fit_are_refused():
         engine_named("ray", workers=2)
     with pytest.raises(WidebnnError, match="workers must be at least 1"), local_engine(0):
         pass
+    for address in ("127.0.0.1:1", "127.0.0.1:99999999"):
+        with pytest.raises(WidebnnError, match=f"there is no Ray cluster at {address}"), ray_engine(address):
+            pass
+
+
+def test_a_result_that_cannot_be_written_ends_the_sweep_at_once(tmp_path):
+    (tmp_path / "cells" / "job-0.nc").mkdir(parents=True)
+    work = jobs(2)
+    work["job-1"] |= {"steps": 100_000, "seconds": 0.02}
+    began = time.monotonic()
+    with pytest.raises(OSError), local_engine(2) as engine:
+        sweep(work, chain, tmp_path, engine, say=lambda text: None)
+    assert time.monotonic() - began < 120, "the other job takes half an hour"
 
 
 @pytest.fixture

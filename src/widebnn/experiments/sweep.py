@@ -23,6 +23,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import time
 import warnings
@@ -73,6 +74,7 @@ def local_engine(workers: int | None = None) -> Iterator[Engine]:
 @contextlib.contextmanager
 def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[Engine]:
     """A Ray cluster: the one at ``address``, or one that is started on this machine for the time being."""
+    _check_address(address)
     try:
         import ray
     except ImportError:
@@ -95,6 +97,16 @@ def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[
     finally:
         if own:
             ray.shutdown()
+
+
+def _check_address(address: str | None) -> None:
+    """Ray itself tries for minutes, and then ends the process."""
+    host, _, port = (address or "").rpartition(":")
+    if host and "/" not in host and port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), 10).close()
+        except (OSError, OverflowError) as error:
+            raise WidebnnError(f"there is no Ray cluster at {address} ({error}); start one with ray start.") from None
 
 
 def engine_named(name: str, workers: int | None = None, address: str | None = None) -> Any:
@@ -294,7 +306,8 @@ def sweep(
                         waiting.append(name)
                         continue
                     overall.end(name, stored is not None)
-        except KeyboardInterrupt:
+        except BaseException:
+            # Ctrl-C, or a result that cannot be written: nobody waits for the others to end.
             engine.stop()
             concurrent.futures.wait(running, 10)
             raise

@@ -19,12 +19,12 @@ import numpy as np
 import widebnn
 
 
-def main(steps: int = 400, width: int = 4096, store: str | None = None) -> np.ndarray:
+def main(steps: int = 150, width: int = 1024, store: str | None = None) -> np.ndarray:
     """The posterior mean of the function at five inputs."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, size=(64, 1))
     y = np.sin(2 * x) + 0.1 * rng.normal(size=x.shape)
-    target = widebnn.posterior(widebnn.dense(1, [width]), x, y, noise=0.1)
+    target = widebnn.posterior(widebnn.dense(1, [width], weight_std=3.0, bias_std=3.0), x, y, noise=0.1)
     mesh = widebnn.device_mesh()
     x_test = np.linspace(-2, 2, 5)[:, None]
     result = widebnn.sample(
@@ -44,7 +44,7 @@ if __name__ == "__main__":
     parser.add_argument("--processes", type=int)
     parser.add_argument("--process", type=int)
     parser.add_argument("--cluster", action="store_true", help="ask the scheduler for all three")
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--store", default=os.path.join(tempfile.gettempdir(), "widebnn-many-processes"))
     given = parser.parse_args()
     if given.cluster:

@@ -162,7 +162,8 @@ def spread(jobs: list[dict[str, Any]], devices: int = 1, processes: int = 1) -> 
     lines = [child.communicate(timeout=900)[0] for child in children]
     if any(child.returncode for child in children):
         raise SystemExit("a process of the benchmark failed")
-    return [{**row, "devices": devices * processes, "processes": processes} for row in json.loads(lines[0])]
+    found = json.loads(lines[0].splitlines()[-1])  # Gloo says something before
+    return [{**row, "devices": devices * processes, "processes": processes} for row in found]
 
 
 def measure(say: Any) -> list[dict[str, Any]]:
@@ -342,7 +343,8 @@ def page(results: dict[str, Any]) -> str:
     rows = results["rows"]
     one = {(r["sampler"], r["n"], r["width"]): r for r in rows if r["what"] == "step" and r["devices"] == 1}
     models = {(s, k): fit(rows, s, k) for s in ("pcn", "pcnl") for k in ("forced", "processes")}
-    volume, timing = [], []
+    volume: dict[tuple[str, ...], list[str]] = {}
+    timing = []
     for row in rows:
         if row["what"] != "step" or row["devices"] == 1:
             continue
@@ -353,19 +355,18 @@ def page(results: dict[str, Any]) -> str:
         alone = one[row["sampler"], row["n"], row["width"]]["seconds"]
         sent = row["collectives"]
         matrices = [c for c in sent if c["bytes"] >= 1000]
-        volume.append(
-            [
-                f"{row['processes']} x {row['devices'] // row['processes']}",
-                row["sampler"],
-                str(row["width"]),
-                ", ".join(sorted({c["kind"] for c in sent})),
-                ", ".join(sorted({" + ".join(c["arrays"]) for c in matrices})),
-                f"{sum(c['bytes'] for c in sent):,}".replace(",", " "),
-            ]
+        devices = f"{row['processes']} x {row['devices'] // row['processes']}"
+        what = (
+            row["sampler"],
+            str(row["width"]),
+            ", ".join(sorted({c["kind"] for c in sent})),
+            ", ".join(sorted({" + ".join(c["arrays"]) for c in matrices})),
+            f"{sum(c['bytes'] for c in sent):,}".replace(",", " "),
         )
+        volume.setdefault(what, []).append(devices)
         timing.append(
             [
-                f"{row['processes']} x {row['devices'] // row['processes']}",
+                devices,
                 row["sampler"],
                 str(row["width"]),
                 number(1e3 * row["seconds"]),
@@ -382,7 +383,8 @@ def page(results: dict[str, Any]) -> str:
         "MACHINE": f"{results['machine']['cores']} cores ({results['machine']['cpu']}), "
         + ", ".join(f"{name} {version}" for name, version in results["packages"].items()),
         "VOLUME": table(
-            ["processes x devices", "sampler", "width", "operations", "matrices", "bytes per step"], volume
+            ["sampler", "width", "operations", "matrices", "bytes per step", "processes x devices"],
+            [[*what, ", ".join(devices)] for what, devices in volume.items()],
         ),
         "TIMING": table(
             ["processes x devices", "sampler", "width", "ms per step", "one device", "ratio", "measured / model"],

@@ -583,8 +583,9 @@ def _load_options(folder: Path) -> Any:
     """The options of a command, relative to the folder."""
     options = json.loads((folder / "options").read_bytes())
     for name in ("name_or_path", "data_dir"):
-        if name in options and options[name] not in ("mnist", "cifar10"):
-            options[name] = f"{folder}/{options[name]}" if options[name][:1] not in "/~" else options[name]
+        text = options.get(name)
+        if isinstance(text, str) and text not in ("mnist", "cifar10") and text[:1] not in "/~":
+            options[name] = f"{folder}/{text}"
     return load_dataset(**options)
 
 

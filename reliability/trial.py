@@ -81,6 +81,7 @@ class Child:
         status = 1
         try:
             os.close(self._read)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background of a shell ignore it
             self._tell(writing)
             os.write(writing, work().encode())
             status = 0

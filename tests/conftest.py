@@ -1,6 +1,7 @@
 """Shared fixtures. Tests run with double precision allowed, except those marked ``ambient``."""
 
 import os
+import signal
 from pathlib import Path
 
 # With vmap, JAX factors a batch of matrices on XLA's thread pool and waits for it *inside* the pool: as many
@@ -14,6 +15,8 @@ import pytest
 
 from widebnn.compilation import compile_quickly
 
+# Jobs in the background of a shell ignore Ctrl-C, and so would the programs that these tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Most of the time of these tests is compilation of small programs that run once.
 compile_quickly()
 ROOT = Path(__file__).resolve().parents[1]

@@ -24,7 +24,8 @@ def main(steps: int = 150, width: int = 1024, store: str | None = None) -> np.nd
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, size=(64, 1))
     y = np.sin(2 * x) + 0.1 * rng.normal(size=x.shape)
-    target = widebnn.posterior(widebnn.dense(1, [width], weight_std=3.0, bias_std=3.0), x, y, noise=0.1)
+    network = widebnn.dense(1, [width], weight_std=3.0, bias_std=3.0)
+    target = widebnn.posterior(network, x, y, noise=0.1, dtype="float64")
     mesh = widebnn.device_mesh()
     x_test = np.linspace(-2, 2, 5)[:, None]
     result = widebnn.sample(

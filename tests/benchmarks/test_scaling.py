@@ -1,5 +1,7 @@
 """The cost model of several devices, and what programs send."""
 
+import json
+
 import numpy as np
 
 import scaling
@@ -43,3 +45,7 @@ def test_predictions_make_sense():
         assert 0 <= row["replicated"] + row["communication"] <= 1
     assert not any(row["fits"] for row in rows if row["n"] == 100_000)
     assert all(row["fits"] for row in rows if row["n"] <= 1000 and row["devices"] == 256)
+
+
+def test_the_page_says_what_was_measured():
+    assert scaling.PAGE.read_text() == scaling.page(json.loads(scaling.RESULTS.read_text()))

@@ -7,6 +7,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Column
 
 LINE_SECONDS = 30.0
 """Time between two lines where there is no terminal."""
@@ -15,14 +16,15 @@ LINE_SECONDS = 30.0
 def display(show: bool | None = None) -> RichProgress:
     """An empty display on stderr, for any number of bars. ``show=None`` means: only if stderr is a terminal."""
     console = Console(stderr=True, force_terminal=show or None)
+    narrow = console.width < 110
     return RichProgress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=max(10, console.width - 76))),
+        BarColumn(8 if narrow else 40),
+        TextColumn("{task.percentage:>3.0f} %", table_column=Column(no_wrap=True, min_width=5)),
         TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
         TextColumn("ETA"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)),
         console=console,
         transient=True,
         speed_estimate_period=24 * 3600,

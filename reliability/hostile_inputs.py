@@ -51,6 +51,7 @@ from widebnn.networks.dense import Layer, dense
 from widebnn.networks.evidence import Hyperparameters
 from widebnn.posteriors.target import Target
 from widebnn.sampling.driver import _Run
+from widebnn.sampling.placement import Placement
 from widebnn.sampling.result import Result
 from widebnn.sampling.store import open_store
 
@@ -784,6 +785,8 @@ def _go_on(folder: Path) -> Any:
     run.draws, run.chains, run.burn_in = DRAWS, CHAINS, 5
     run.stats, run.kept = {"lp": np.zeros((CHAINS, DRAWS))}, {"f": np.zeros((CHAINS, DRAWS, 2), np.float32)}
     run.states = [(np.zeros(3), np.zeros(1))] * CHAINS
+    run.state_shapes = run.states[0]
+    run.place = Placement(None, CHAINS, None, None)
     run.burned = run.done = run.stored = 0
     run.burn_totals, run.seconds = np.zeros(4), 0.0
     with open_store(folder, MANIFEST) as store:

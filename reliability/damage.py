@@ -105,12 +105,6 @@ class Steps:
             widebnn.sampling.driver.Store.append = real
 
 
-def run_again(folder: Path | None) -> str:
-    """The run, or what is left of it. JAX keeps the programs of every call; a thousand calls are too many."""
-    jax.clear_caches()
-    return run_once("pcn", folder, **SHORT)
-
-
 def one_damage(good: Path, copy: Path, name: str, whole: str, rng: np.random.Generator, tally: Counter) -> None:
     """Copy, damage, go on, compare."""
     shutil.copytree(good, copy)
@@ -127,7 +121,7 @@ def one_damage(good: Path, copy: Path, name: str, whole: str, rng: np.random.Gen
     safe, steps = safe_draws(path.parent, path.name), Steps()
     with warnings.catch_warnings(record=True) as said, steps.counted():
         warnings.simplefilter("always")
-        found = run_again(path.parent)
+        found = run_once("pcn", path.parent, **SHORT)
     tally["unnoticed"] += not any(w.category is DamageWarning and path.name in str(w.message) for w in said)
     tally["other bits"] += found != whole
     tally["lost"] += steps.made > SHORT["steps"] // SHORT["thin"] - safe
@@ -244,7 +238,7 @@ def faults(page: Page, scratch: Path) -> None:
         _with_fault(fault, folder, tally)
         tally["faults"] += bool(fault.happened)
         tally[fault.happened] += 1
-        tally["other bits"] += run_again(folder) != whole
+        tally["other bits"] += run_once("pcn", folder, **SHORT) != whole
         tally["left over"] += len(list(folder.glob(".*.tmp")))
         shutil.rmtree(folder)
     calls = ", ".join(f"{tally[name]} {name}" for name in ("open", "write", "fsync", "replace", "unlink", "read"))

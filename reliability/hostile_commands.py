@@ -117,10 +117,10 @@ def wrong(ended: Ended) -> list[str]:
     """What should not have been: a traceback, another exit code, more or less than one sentence."""
     lines = ended.error.splitlines()
     sentences = [line for line in lines if line.startswith("error: ")]
-    problems = [problem for line in lines for problem in unclear(line)]
     if "Traceback" in ended.error:
-        problems.append(f"a traceback: {lines[-1]}")
-    elif ended.code not in (0, 2) or len(sentences) != (ended.code == 2):
+        return [f"a traceback: {lines[-1]}"]
+    problems = [problem for line in lines for problem in unclear(line)]
+    if ended.code not in (0, 2) or len(sentences) != (ended.code == 2):
         problems.append(f"exit code {ended.code} and {len(sentences)} sentences: {ended.error[-300:]}")
     elif ended.code == 2 and lines[-1] != sentences[-1]:
         problems.append(f"the last line is {lines[-1]!r}")

@@ -323,6 +323,10 @@ def test_newer_and_other_models_are_refused(copy, folder, refused, tmp_path):
 def test_models_without_a_fitting_table_are_refused(regression, folder, refused, tmp_path):
     model, extra = load_with_extra(regression[1], posterior=False)
     assert "was not fitted to a table" in refused("predict", save(model, tmp_path / "python"), folder / "test.csv")
+    model.single_output_ = False
+    place = save(model, tmp_path / "several", extra)
+    assert "do not fit its network" in refused("predict", place, folder / "test.csv")
+    model.single_output_ = True
     extra["table"]["columns"].pop()
     place = save(model, tmp_path / "other", extra)
     assert "do not fit its network" in refused("predict", place, folder / "test.csv")

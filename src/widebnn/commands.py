@@ -350,7 +350,9 @@ def _load(folder: Path) -> tuple[Any, TableEncoding]:
     if "table" not in extra:
         raise WidebnnError(f"{folder} was not fitted to a table by widebnn fit; load it in Python, which made it.")
     encoding = TableEncoding.from_json(extra["table"])
-    if len(encoding.inputs) != fitted.n_features_in_ or encoding.classes != hasattr(fitted, "classes_"):
+    one_target = getattr(fitted, "single_output_", True)  # what widebnn fit makes
+    classes = encoding.classes == hasattr(fitted, "classes_")
+    if len(encoding.inputs) != fitted.n_features_in_ or not classes or not one_target:
         raise WidebnnError(f"the columns of {folder} do not fit its network; fit again.")
     return fitted, encoding
 

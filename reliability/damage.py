@@ -4,9 +4,9 @@
 cut, at a random position of a random file. Going on must warn of it, or refuse in a sentence where there is nothing to
 go on from (the record of the command itself), and end with the bits of the run that nothing happened to. For files
 that a chain depends on, the draws before the newest checkpoint that does not depend on the damaged file must not be
-made again. *Disk.* Every call that opens, writes, syncs, renames, removes or reads a file fails in turn, with
-one of four errors (no space, read-only, input/output, quota); then the fault is taken away. The failure must
-be one sentence that names the error, and the run must end with the same bits. Two failures are real, in processes of
+made again. *Disk.* A call that opens, writes, syncs, renames, removes or reads a file fails, with one of four errors
+(no space, read-only, input/output, quota), another one of all calls of a run each time; then the fault is taken away.
+The failure must be one sentence that names the error, and the run must end with the same bits. Two failures are real, in processes of
 their own: a limit on the size of files, and a folder without permission to write. *Signals.* Ctrl-C and SIGTERM reach
 real processes at random moments while they burn in or sample, also with steps of a quarter of a second.
 """
@@ -221,7 +221,7 @@ class _Failing:
 
 
 def faults(page: Page, scratch: Path) -> None:
-    """Every call in turn, until a run is through without meeting the fault."""
+    """Calls at equal distances over all that a run makes."""
     whole = run_once("pcn", None, **SHORT)
     # Half of a run is there already, so that reading can fail too.
     run_once("pcn", scratch / "half", **SHORT | {"steps": SHORT["steps"] // 2})

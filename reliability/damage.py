@@ -6,9 +6,9 @@ go on from (the record of the command itself), and end with the bits of the run 
 that a chain depends on, the draws before the newest checkpoint that does not depend on the damaged file must not be
 made again. *Disk.* A call that opens, writes, syncs, renames, removes or reads a file fails, with one of four errors
 (no space, read-only, input/output, quota), another one of all calls of a run each time; then the fault is taken away.
-The failure must be one sentence that names the error, and the run must end with the same bits. Two failures are real, in processes of
-their own: a limit on the size of files, and a folder without permission to write. *Signals.* Ctrl-C and SIGTERM reach
-real processes at random moments while they burn in or sample, also with steps of a quarter of a second.
+The failure must be one sentence that names the error, and the run must end with the same bits. Two failures are real,
+in processes of their own: a limit on the size of files, and a folder without permission to write. *Signals.* Ctrl-C and
+SIGTERM reach real processes at random moments while they burn in or sample, also with steps of a quarter of a second.
 """
 
 from __future__ import annotations

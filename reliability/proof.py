@@ -83,6 +83,8 @@ CALIBRATED = {
     ("softmax of unknown scale", "auto", "function"): {"burn_in": 1_000, "thin": 60},
     ("two hidden layers", "pcn", "function"): {"burn_in": 1_000, "thin": 80},
 }
+CAREFUL = (0.25, 0.06)
+"""Step sizes that take turns with the usual one while calibrated chains burn in."""
 MISCALIBRATED = "log det counted once, not per output"
 STEPS = 300_000
 SEEDS, LONG_SEEDS = 4, 2
@@ -181,7 +183,7 @@ def uniformity(outcomes: list[Outcome]) -> float:
     return float(kstest(drawn, "uniform").pvalue)
 
 
-def calibrate(job: tuple[Any, dict[str, int]]) -> calibration.Calibration:
+def calibrate(job: tuple[Any, dict[str, Any]]) -> calibration.Calibration:
     """Simulation-based calibration of a combination, or of a planted bug."""
     what, length = job
     with jax.enable_x64(True):
@@ -192,6 +194,7 @@ def calibrate(job: tuple[Any, dict[str, int]]) -> calibration.Calibration:
             setting = grid.SETTINGS[what[0]]
             target_of, sampler_of = setting.target_of(what[2]), grid.make(setting, *what[1:])
             problem = setting.problem
+            length = length | {"careful": [grid.make(setting, *what[1:], shrink=part) for part in CAREFUL]}
         return calibration.calibrate(target_of, sampler_of, problem, **length)
 
 

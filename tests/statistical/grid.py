@@ -64,14 +64,14 @@ class Setting(NamedTuple):
     """Of the short form."""
 
 
-def make(setting: Setting, name: str, coordinates: str) -> Callable:
-    """log-likelihood -> the sampler, with a step size that is sometimes rejected."""
+def make(setting: Setting, name: str, coordinates: str, shrink: float = 1.0) -> Callable:
+    """log-likelihood -> the sampler, with a step size that is sometimes rejected, or a part of it."""
     if name == SLOW:
         return SAMPLERS[name]
-    sizes = setting.step_sizes.get(coordinates, setting.step_sizes[""])
+    size = shrink * setting.step_sizes.get(coordinates, setting.step_sizes[""])[name]
     if name == "auto":
-        return lambda log_likelihood: SAMPLERS["hilbert_hmc"](log_likelihood, sizes[name])
-    return lambda log_likelihood: SAMPLERS[name](log_likelihood, sizes[name], **OPTIONS.get(name, {}))
+        return lambda log_likelihood: SAMPLERS["hilbert_hmc"](log_likelihood, size)
+    return lambda log_likelihood: SAMPLERS[name](log_likelihood, size, **OPTIONS.get(name, {}))
 
 
 def combinations() -> Iterator[tuple[str, str, str]]:

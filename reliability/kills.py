@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -23,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from page import Page, main
+from page import ROOT, Page, main
 from trial import SETTINGS, Child, compile_once, run_once, store_often
 from widebnn import durable
 from widebnn.durable import read_record
@@ -31,6 +32,8 @@ from widebnn.samplers import SAMPLERS
 
 KILLS = 50
 IN_A_ROW = 5
+KEPT = ROOT / "build" / "kills"
+"""Where runs that went wrong are kept."""
 PLACES = ("part of the bytes", "before the rename", "after the rename", "removing older ones")
 
 
@@ -109,16 +112,19 @@ class Tally(Counter):
     def one_run(self, sampler: str, folder: Path, whole: str, seconds: float, most: int, rng: Any) -> None:
         """Kill a run up to ``most`` times, let it end, and compare."""
         kills = 0
+        moments = []
         while kills < most:
             inside = bool(rng.random() < 0.4)
             place = PLACES[rng.integers(len(PLACES))]
-            child = start(sampler, folder, (place, int(rng.integers(1, 9)), rng.random()) if inside else None)
+            moment = (place, int(rng.integers(1, 9)), rng.random()) if inside else float(rng.uniform(0, seconds / 3))
+            moments.append(moment)
+            child = start(sampler, folder, moment if isinstance(moment, tuple) else None)
             child.wait_until_it_moves()
             before = sure_chunks(folder)
-            status, said = child.end(None if inside else float(rng.uniform(0, seconds / 3)))
+            status, said = child.end(None if isinstance(moment, tuple) else moment)
             if status == 0:
                 self["ended early"] += 1
-                self["other bits"] += said != whole
+                self.compare(sampler, folder, moments, status, said, whole)
                 break
             self["not killed"] += status != -signal.SIGKILL
             kills += 1
@@ -129,10 +135,21 @@ class Tally(Counter):
         sure = sure_chunks(folder)
         status, said = start(sampler, folder).end()
         self["runs"] += 1
-        self["other bits"] += status != 0 or said != whole
+        self.compare(sampler, folder, moments, status, said, whole)
         self["lost or twice"] += not holds_every_draw_once(folder)
         self["made again"] += sum((folder / name).stat().st_ino != number for name, number in sure.items())
         self["left over"] += len(list(folder.glob(".*.tmp")))
+
+    def compare(self, sampler: str, folder: Path, moments: list, status: int, said: str, whole: str) -> None:
+        """Count a run that ended otherwise than it should, and keep it for study."""
+        self["other end"] += status != 0
+        self["other bits"] += status == 0 and said != whole
+        if status != 0 or said != whole:
+            kept = KEPT / f"{sampler}-{len(list(KEPT.glob('*')))}"
+            shutil.copytree(folder, kept)
+            print(
+                f"       {sampler}: status {status}, killed at {moments}, kept in {kept}", file=sys.stderr, flush=True
+            )
 
 
 def run(page: Page) -> None:
@@ -159,11 +176,14 @@ def run(page: Page) -> None:
                 folder = Path(scratch) / "run"
                 tally.one_run(sampler, folder, whole, seconds, min(left, IN_A_ROW), rng)
                 shutil.rmtree(folder)
-            bad = sum(tally[what] for what in ("other bits", "lost or twice", "made again", "left over", "not killed"))
+            bad = sum(
+                tally[what]
+                for what in ("other bits", "other end", "lost or twice", "made again", "left over", "not killed")
+            )
             figure = f"{tally['inside']} inside a checkpoint, {tally['anywhere']} elsewhere, {tally['runs']} runs, "
             page.check(
                 f"{sampler}: kills, and runs with other draws",
-                figure + f"{tally['other bits']} with other bits",
+                figure + f"{tally['other bits']} with other bits, {tally['other end']} that failed",
                 f"{kills} kills, at least {kills // 5} inside; 0",
                 bad == 0 and tally["inside"] >= kills // 5,
             )

@@ -6,6 +6,7 @@ import hashlib
 import os
 import select
 import signal
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -85,6 +86,8 @@ class Child:
             self._tell(writing)
             os.write(writing, work().encode())
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
 

@@ -14,8 +14,9 @@ INTRODUCTION = """# Reliability
 
 What happens to a run when it is killed, its files are damaged, the disk is full, the input is nonsense; and whether the
 draws have the right law. `make reliability` runs the commands below one after the other, each of which prints its
-figures, and writes this page. A smaller share of the same trials is part of `make test`; a single command runs by
-itself too, `python reliability/kills.py`, and quickly with `--share 0.05`.
+figures, and writes this page. A smaller share of the same trials is part of `make test`, or, of kills, damage and
+hostile files, of `make test-long`; a single command runs by itself too, `python reliability/kills.py`, and quickly with
+`--share 0.05`.
 """
 
 

@@ -47,7 +47,8 @@ def test_a_figure_that_fails_is_an_exit_code(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-@pytest.mark.parametrize("name", ["kills", pytest.param("damage", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["kills", "damage"])
 def test_a_small_share_holds(name):
     """In a process of its own: it forks, which must be before JAX is used."""
     command = [sys.executable, str(ROOT / "reliability" / f"{name}.py"), "--share", "0.02"]

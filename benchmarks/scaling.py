@@ -403,14 +403,6 @@ def page(results: dict[str, Any]) -> str:
     return text
 
 
-def unmeasured() -> str:
-    """The page before the benchmark has been run: predictions need no measurement."""
-    text = TEXT.read_text().replace("<!-- PREDICTIONS -->", predictions_table(predict()))
-    text = text.replace("<!-- SQUARE -->", f"{SQUARE_BYTES * 1e10 / 1e9:.0f}")
-    text = text.replace("On <!-- MACHINE -->. ", "").replace("<!-- ERROR -->", "not measured yet")
-    return re.sub(r"<!-- [A-Z]+ -->", "*Not measured yet.*", text)
-
-
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -440,7 +432,7 @@ def main() -> None:
             "predictions": predict(),
         }
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(page(json.loads(RESULTS.read_text())) if RESULTS.exists() else unmeasured())
+    PAGE.write_text(page(json.loads(RESULTS.read_text())))
 
 
 if __name__ == "__main__":

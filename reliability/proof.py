@@ -11,7 +11,8 @@ not move would pass: how far they go, and how often they are rejected, is checke
 
 **Simulation-based calibration.** For 1 000 data sets drawn from the model a chain starts at another draw of the prior,
 burns in, and keeps 63 draws; the rank of the truth among them must be uniform for every function, by a chi-squared test
-and by a Kolmogorov-Smirnov test. A planted mistake goes the same way and must be seen.
+and by a Kolmogorov-Smirnov test. In the burn-in smaller steps take turns with the usual ones, which some data sets
+would never accept from a wrong start. A planted mistake goes the same way and must be seen.
 
 **Agreement.** On fixed data, long chains of `sample()` in all coordinate systems must have the same means of function
 values at new inputs, of their squares and of their products: each against each, and against importance sampling from

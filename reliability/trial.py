@@ -73,6 +73,7 @@ class Child:
 
     def __init__(self, work: Callable[[], str]):
         self._read, writing = os.pipe()
+        self._said = b""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # JAX warns of forks; its backend has not been started here
             self.pid = os.fork()
@@ -104,14 +105,15 @@ class Child:
         driver.Progress = Telling  # type: ignore[misc]
 
     def wait_until_it_moves(self) -> bool:
-        """Whether it does; False if it ended before."""
-        return os.read(self._read, 1) == b"+"
+        """Whether it does; False if it ended before, as it may where nothing is left to do: then it said its result."""
+        self._said = os.read(self._read, 1)
+        return self._said == b"+"
 
     def end(self, kill_after: float | None = None) -> tuple[int, str]:
         """Exit status, negative for a signal, and what it said; killed if it has not ended by then."""
         if kill_after is not None and not select.select([self._read], [], [], kill_after)[0]:
             os.kill(self.pid, signal.SIGKILL)
-        said = b""
+        said = self._said
         while part := os.read(self._read, 4096):
             said += part
         os.close(self._read)

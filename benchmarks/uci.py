@@ -40,7 +40,7 @@ TABLES = ("yacht", "energy", "concrete", "wine-quality-red", "power-plant")
 SETTINGS: dict[str, Any] = {"width": 256, "chains": 2, "burn_in": 50, "target_ess": 30, "max_steps": 30}
 """Of the network: a narrower one and fewer draws than the defaults, so that 50 fits take an hour and not days."""
 GP_ROWS = 1000
-"""Hyperparameters of both Gaussian processes are fitted to at most this many rows, and all rows are conditioned on."""
+"""Hyperparameters of scikit-learn's process are fitted to at most this many rows, and all rows are conditioned on."""
 
 
 class Split(NamedTuple):
@@ -113,7 +113,7 @@ def run_nngp(split: Split, seed: int) -> Predictive:
     b = choose_bend(split.x, split.y[:, None], seed, always=False, **options)
     units = Units(split.y, b)
     y = units.standard(split.y)
-    chosen = choose_hyperparameters(split.x, y, input_scales=True, max_rows=GP_ROWS, seed=seed)
+    chosen = choose_hyperparameters(split.x, y, input_scales=True, seed=seed)
     scales = np.array(chosen.input_scales)
     network = chosen.network(split.x.shape[1], 1)
     found = gp_posterior(network, split.x * scales, y, chosen.noise, split.x_test * scales)

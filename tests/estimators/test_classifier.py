@@ -67,7 +67,7 @@ def test_probability_of_the_largest():
     centres, std = rng.normal(size=(3, 2, 4)), np.array([0.3, 1.0, 2.0])
     noise = rng.normal(size=(20_000, *centres.shape)) * std[:, None, None]
     frequencies = np.mean(np.argmax(centres + noise, axis=3)[..., None] == np.arange(4), axis=(0, 1))
-    np.testing.assert_allclose(argmax_probabilities(centres, std), frequencies, atol=0.01)
+    np.testing.assert_allclose(argmax_probabilities(centres, std[:, None, None]), frequencies, atol=0.01)
 
 
 def test_contrasts_forget_the_sum_only():

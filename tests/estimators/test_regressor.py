@@ -3,6 +3,8 @@
 import dataclasses
 import warnings
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -11,8 +13,10 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import widebnn
 from widebnn.estimators import WideBNNRegressor
-from widebnn.estimators.ensemble import collect_networks, evaluate, mixture_quantiles, to_ensemble
+from widebnn.estimators.ensemble import collect_networks, evaluate, mixture_quantiles, predictive, to_ensemble
 from widebnn.networks.nngp import gp_posterior
+from widebnn.posteriors.readout import condition
+from widebnn.precision import double_precision
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("regressor")]
 NOISE = 0.3
@@ -116,14 +120,40 @@ def test_ensemble_agrees_with_the_infinite_width_limit():
     np.testing.assert_allclose(draws[:, :, 0].std(axis=(0, 2)), spread, rtol=0.15)
 
 
+@pytest.mark.parametrize("width", [8, 256])
+def test_predictive_is_that_of_each_network(width):
+    """Against normals with the variance of the function given the hidden layers of each network, not their mean."""
+    rng = np.random.default_rng(1)
+    x, x_test = rng.normal(size=(20, 2)), 2 * rng.normal(size=(30, 2))
+    y = np.sin(x[:, :1])
+    network = widebnn.dense(2, [width], activation="erf", bias_std=1.0)
+    target = widebnn.posterior(network, x, y, noise=0.05)
+    result = widebnn.sample(target, "pcn", step_size=0.4, steps=400, thin=4, collect=collect_networks(target), seed=0)
+    ensemble = to_ensemble(result.draws, 1)
+    _, means, draws = next(evaluate(network, ensemble, x_test))
+    centres, std = predictive(means, draws, ensemble.noise)
+
+    def variance(hidden):
+        psi, psi_test = (network.features(hidden, jnp.asarray(inputs)) for inputs in (x, x_test))
+        return condition(psi, jnp.asarray(y), 0.05).variance(psi_test)
+
+    with double_precision():
+        each = np.sqrt(np.asarray(jax.lax.map(variance, ensemble.hidden)) + 0.05**2)[..., None]
+    assert np.std(np.log(each), axis=0).mean() > (0.1 if width == 8 else 0.01), "all networks have the same variance"
+    np.testing.assert_allclose(np.mean(std**2, axis=0), np.mean(each**2, axis=0), rtol=0.25)
+    at = np.quantile(centres, [0.02, 0.2, 0.5, 0.8, 0.98], axis=0)[:, None]
+    found, exact = (norm.cdf((at - centres) / scale).mean(axis=1) for scale in (std, each))
+    np.testing.assert_allclose(found, exact, atol=0.05 if width == 8 else 0.02)
+
+
 def test_mixture_quantiles_are_exact():
     levels = np.array([0.01, 0.3, 0.9])
     centres = np.array([[0.0], [0.0], [0.0]])
     np.testing.assert_allclose(
-        mixture_quantiles(centres, np.full(3, 2.0), levels)[:, 0], 2.0 * norm.ppf(levels), rtol=1e-9
+        mixture_quantiles(centres, np.full((3, 1), 2.0), levels)[:, 0], 2.0 * norm.ppf(levels), rtol=1e-9
     )
     centres = np.array([-5.0, 5.0])[:, None]
-    found = mixture_quantiles(centres, np.ones(2), levels)[:, 0]
+    found = mixture_quantiles(centres, np.ones((2, 1)), levels)[:, 0]
     np.testing.assert_allclose((norm.cdf(found + 5) + norm.cdf(found - 5)) / 2, levels, rtol=1e-9)
 
 

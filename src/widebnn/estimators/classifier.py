@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from widebnn.errors import WidebnnError, check_choice
 from widebnn.estimators.base import NOISE_PRIOR, WideBNN
-from widebnn.estimators.ensemble import argmax_probabilities
+from widebnn.estimators.ensemble import argmax_probabilities, predictive
 from widebnn.networks.nngp import nngp_kernel
 from widebnn.posteriors import LogNormal, posterior
 
@@ -102,11 +102,10 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         best = np.argmax(self.predict_proba(X), axis=1)
         return self.classes_[best]
 
-    def _probabilities(self, _rows: slice, _means: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    def _probabilities(self, _rows: slice, means: np.ndarray, draws: np.ndarray) -> np.ndarray:
         if self.likelihood == "softmax":
             return softmax(draws[..., 0], axis=2).mean(axis=0)
-        centres = np.moveaxis(draws, 3, 1).reshape(-1, *draws.shape[1:3])
-        std = np.repeat(np.asarray(self.ensemble_.noise, np.float64), draws.shape[3])
+        centres, std = predictive(means, draws, self.ensemble_.noise)
         step = max(1, len(centres) // COMPONENTS)
         return argmax_probabilities(centres[::step], std[::step])
 

@@ -120,16 +120,26 @@ def _evaluate(network: DenseNetwork, hidden: Any, readout: jax.Array, x: jax.Arr
     return jax.lax.map(one, (hidden, readout))
 
 
+def predictive(means: np.ndarray, draws: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """New observations as an equal mixture of normals, one per network: centres and standard deviations.
+
+    Given the hidden layers the function at an input is N(mean, v) in every output, independently, so that nothing is
+    gained by drawing it. v is estimated by the draws of all networks together: wide networks hardly differ in it.
+    The result is members x rows x outputs, and members x rows x 1.
+    """
+    v = np.mean((draws - means[..., None]) ** 2, axis=(0, 2, 3))
+    return means, np.sqrt(noise.astype(np.float64)[:, None] ** 2 + v)[..., None]
+
+
 def mixture_quantiles(centres: np.ndarray, std: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Quantiles of an equal mixture of normals: ``centres`` has the components along its first axis, as has ``std``.
+    """Quantiles of an equal mixture of normals, whose components are along the first axis of both arrays.
 
     By bisection to float64 rounding; the result has the levels along its first axis.
     """
     from scipy.special import ndtr
 
     levels = np.asarray(levels, np.float64).reshape(-1, *([1] * (centres.ndim - 1)))
-    std = np.asarray(std, np.float64).reshape(-1, *([1] * (centres.ndim - 1)))
-    reach = 10.0 * std.max()
+    reach = 10.0 * std.max(axis=0)
     low = np.broadcast_to(centres.min(axis=0) - reach, (len(levels), *centres.shape[1:])).copy()
     high = np.broadcast_to(centres.max(axis=0) + reach, low.shape).copy()
     for _ in range(math.ceil(math.log2(1e12))):
@@ -143,16 +153,15 @@ def mixture_quantiles(centres: np.ndarray, std: np.ndarray, levels: np.ndarray) 
 def argmax_probabilities(centres: np.ndarray, std: np.ndarray, nodes: int = 20) -> np.ndarray:
     """The probability that each of C normals is the largest, averaged over an equal mixture.
 
-    ``centres`` is components x rows x C, ``std`` has one number per component; the result is rows x C. Given a
+    ``centres`` is components x rows x C and ``std`` broadcasts to it, equal for all C; the result is rows x C. Given a
     component the probability is E[prod_j Phi(t + (f_c - f_j) / s)], t ~ N(0, 1), by Gauss-Hermite quadrature.
     """
     from scipy.special import ndtr
 
     t, weights = np.polynomial.hermite_e.hermegauss(nodes)
     total = np.zeros(centres.shape[1:])
-    for f, s in zip(centres, std, strict=True):
-        scaled = f / s
-        for c in range(f.shape[1]):
+    for scaled in centres / std:
+        for c in range(scaled.shape[1]):
             others = np.delete(scaled[:, [c]] - scaled, c, axis=1)
             below = ndtr(t[:, None, None] + others).prod(axis=2)
             total[:, c] += weights @ below

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widebnn.errors import WidebnnError, check_choice, check_integer, check_numbers
 from widebnn.estimators.base import NOISE_PRIOR, WideBNN
-from widebnn.estimators.ensemble import mixture_quantiles
+from widebnn.estimators.ensemble import mixture_quantiles, predictive
 from widebnn.estimators.transform import bend, choose_bend, location_and_scale, log_slope, unbend, unbent_moments
 from widebnn.posteriors import posterior
 
@@ -100,23 +100,18 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The posterior mean; with ``return_std`` also the standard deviation of a new observation."""
-        parts = self._evaluate(X, lambda _, means, draws: self._moments(means, draws))
-        mean = np.concatenate([part[0] for part in parts])
+        parts = self._evaluate(X, lambda _, means, draws: self._moments(*self._predictive(means, draws)))
+        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
         if not return_std:
             return self._shape(mean, raw=True)
-        variance = np.concatenate([part[1] for part in parts])
         return self._shape(mean, raw=True), self._shape(np.sqrt(variance), raw=True)
 
-    def _moments(self, means: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _moments(self, centres: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of new observations, rows x outputs."""
+        centres, std = centres * self.y_scale_ + self.y_mean_, std * self.y_scale_
         if self.y_bend_ is None:
-            mean = means.mean(axis=0)
-            variance = np.maximum(np.mean(draws**2, axis=(0, 3)) - mean**2, 0.0) + np.mean(self._noise() ** 2)
-            return mean * self.y_scale_ + self.y_mean_, variance * self.y_scale_**2
-        centres, std = self._components(draws, every=True)
-        first, second = unbent_moments(
-            centres * self.y_scale_ + self.y_mean_, std[:, None, None] * self.y_scale_, self.y_bend_
-        )
+            return centres.mean(axis=0), centres.var(axis=0) + np.mean(std**2, axis=0)
+        first, second = unbent_moments(centres, std, self.y_bend_)
         mean = first.mean(axis=0)
         return mean, np.maximum(second.mean(axis=0) - mean**2, 0.0)
 
@@ -125,17 +120,21 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         levels = check_numbers("quantiles", quantiles).reshape(-1)
         if np.any((levels <= 0) | (levels >= 1)):
             raise ValueError(f"quantiles must lie between 0 and 1, got {levels.tolist()}.")
-        parts = self._evaluate(X, lambda *part: mixture_quantiles(*self._components(part[2]), levels))
-        return np.stack([self._shape(q) for q in np.concatenate(parts, axis=1)])
+
+        def reduce(_rows, means, draws):
+            centres, std = self._predictive(means, draws)
+            step = max(1, len(centres) // COMPONENTS)
+            return mixture_quantiles(centres[::step], std[::step], levels)
+
+        return np.stack([self._shape(q) for q in np.concatenate(self._evaluate(X, reduce), axis=1)])
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
         """The log of the predictive density of observations y at X, per row, all outputs together."""
         raw, y = self._checked_targets(X, y)
 
-        def reduce(rows, _means, draws):
-            centres, std = self._components(draws, every=True)
-            z = (y[rows] - centres) / std[:, None, None]
-            logs = np.sum(-0.5 * z**2 - np.log(std)[:, None, None] - 0.5 * np.log(2 * np.pi), axis=2)
+        def reduce(rows, means, draws):
+            centres, std = self._predictive(means, draws)
+            logs = np.sum(-0.5 * ((y[rows] - centres) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi), axis=2)
             return np.logaddexp.reduce(logs, axis=0) - np.log(len(logs))
 
         slopes = log_slope(raw, self.y_bend_) - np.log(self.y_scale_)
@@ -145,9 +144,9 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         """The predictive probability of an observation below y at X, shaped like y: uniform if all is calibrated."""
         _, y = self._checked_targets(X, y)
 
-        def reduce(rows, _means, draws):
-            centres, std = self._components(draws, every=True)
-            return ndtr((y[rows] - centres) / std[:, None, None]).mean(axis=0)
+        def reduce(rows, means, draws):
+            centres, std = self._predictive(means, draws)
+            return ndtr((y[rows] - centres) / std).mean(axis=0)
 
         return self._shape(np.concatenate(self._evaluate(X, reduce)), raw=True)
 
@@ -159,16 +158,12 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         check_is_fitted(self)
         count = check_integer("n_samples", n_samples, 1)
         random = check_random_state(random_state)
-        members = random.randint(self._noise().size * self._copies(), size=count)
-
-        def reduce(_rows, _means, draws):
-            centres, std = self._components(draws, every=True)
-            return centres[members], std[members]
-
-        parts = self._evaluate(X, reduce)
-        samples = np.concatenate([part[0] for part in parts], axis=1)
+        networks, copies = self.ensemble_.readout.shape[0], self.ensemble_.readout.shape[3]
+        member, copy = np.divmod(random.randint(networks * copies, size=count), copies)
+        parts = self._evaluate(X, lambda _rows, _means, draws: draws[member, :, :, copy])
+        samples = np.concatenate(parts, axis=1)
         if noise:
-            samples = samples + parts[0][1][:, None, None] * random.standard_normal(samples.shape)
+            samples = samples + self._noise()[member, None, None] * random.standard_normal(samples.shape)
         return np.stack([self._shape(one) for one in samples], axis=-1)
 
     def _checked_targets(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -185,15 +180,8 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
     def _noise(self) -> np.ndarray:
         return np.asarray(self.ensemble_.noise, np.float64)
 
-    def _copies(self) -> int:
-        return self.ensemble_.readout.shape[3]
-
-    def _components(self, draws: np.ndarray, every: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """The predictive mixture: centres, components x rows x outputs, and standard deviations."""
-        centres = np.moveaxis(draws, 3, 1).reshape(-1, *draws.shape[1:3])
-        std = np.repeat(self._noise(), self._copies())
-        step = 1 if every else max(1, len(centres) // COMPONENTS)
-        return centres[::step], std[::step]
+    def _predictive(self, means: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return predictive(means, draws, self.ensemble_.noise)
 
     def _shape(self, values: np.ndarray, raw: bool = False) -> np.ndarray:
         values = values if raw else unbend(values * self.y_scale_ + self.y_mean_, self.y_bend_)

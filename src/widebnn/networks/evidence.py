@@ -186,10 +186,9 @@ class _Objective:
     ):
         self.rows, self.pinned = len(x), pinned
         # What is the same at all scales is computed once.
-        data = {"x": jnp.asarray(x)} if input_scales else {"gram": jnp.asarray(x @ x.T / x.shape[1])}
-        self.log_evidence = functools.partial(
-            _value_and_gradient, y=np.asarray(y), depth=depth, activation=activation, **data
-        )
+        data: dict[str, Any] = {"x": jnp.asarray(x)} if input_scales else {"gram": jnp.asarray(x @ x.T / x.shape[1])}
+        data |= {"y": np.asarray(y), "depth": depth, "activation": activation}
+        self.log_evidence: Callable[..., tuple[float, np.ndarray]] = functools.partial(_value_and_gradient, **data)
         self.known: dict[bytes, tuple[float, np.ndarray]] = {}
         inputs = x.shape[1] if input_scales else 0
         kinds = [*_SCALES.values(), *[_INPUT_SCALE] * inputs]

@@ -5,6 +5,7 @@ python benchmarks/results.py
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections import Counter
 from typing import Any
@@ -13,7 +14,8 @@ import numpy as np
 
 from common import ROOT, digits
 from report import RESULTS, table
-from uci import GP_ROWS, TABLES
+from uci import GP_ROWS, TABLES, is_current
+from widebnn.networks.evidence import choose_hyperparameters
 
 NAMES = {
     "widebnn": "widebnn",
@@ -28,6 +30,7 @@ IMAGES = {
     "logistic": "logistic regression",
 }
 REPEATS = 10
+MAX_ROWS = inspect.signature(choose_hyperparameters).parameters["max_rows"].default
 START, END = "<!-- rows: made by benchmarks/results.py -->", "<!-- end of rows -->"
 
 
@@ -48,7 +51,7 @@ def uci_section(report: dict[str, Any]) -> str:
     done = [name for name in TABLES if all(measured[name, method] == REPEATS for method in NAMES)]
     missing = [name for name in TABLES if name not in done]
     for name in done:
-        rows = [row for row in report["rows"] if row["table"] == name]
+        rows = sorted((row for row in report["rows"] if row["table"] == name), key=lambda row: row["repeat"])
         by_method = {method: [row for row in rows if row["method"] == method] for method in NAMES}
         nll = {method: mean_and_error([row["nll"] for row in found]) for method, found in by_method.items()}
         best = min(nll, key=lambda method: nll[method][0])
@@ -75,9 +78,11 @@ def uci_section(report: dict[str, Any]) -> str:
             )
         header = ["method", "RMSE", "negative log-likelihood", "in 50 %", "in 90 %", "seconds"]
         bent = sum(row["bent"] for row in by_method["widebnn"])
+        older = {NAMES[row["method"]] for row in rows if not is_current(row)}
         parts.append(
             f"### {name}\n\n{rows[0]['rows']} training rows, {len(by_method['widebnn'])} splits; "
             f"{bent} of the fits of widebnn are on the asinh scale.\n\n{table(header, body)}\n"
+            + (f"\nMeasured with an earlier version: {', '.join(sorted(older))}.\n" if older else "")
         )
     ess = [row["ess"] for row in report["rows"] if row["method"] == "widebnn"]
     settings = ", ".join(f"{name} {value}" for name, value in report["settings"].items())
@@ -94,8 +99,10 @@ units of the target.
   inputs), so that all splits take a few hours.
 - The limit is the exact posterior of the same network of infinite width, with the same scale of the target and
   hyperparameters chosen alike.
-- The Gaussian process has a squared exponential kernel with a length scale per input. Hyperparameters of both processes
-  are fitted to at most {GP_ROWS} rows; all rows are conditioned on.
+- The Gaussian process has a squared exponential kernel with a length scale per input. Its hyperparameters are fitted to
+  at most {GP_ROWS} rows, those of widebnn and the limit to at most {MAX_ROWS}; all rows are conditioned on.
+- Earlier versions of widebnn and the limit, where a table says so, fitted hyperparameters to at most 1000 rows, and
+  predicted by mixtures of more and narrower normals.
 - The ensemble is five networks with two layers of 50 units that predict mean and variance, stopped early.
 - wine-quality-red holds copies of rows, always with the same target. A Gaussian process takes them for proof
   that there is no noise, and then predicts test rows that are copies of training rows nearly exactly, which dominates

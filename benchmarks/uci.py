@@ -3,12 +3,14 @@
 python benchmarks/uci.py --data-dir DIR [--tables yacht,energy] [--repeats 10] [--methods widebnn,nngp,gp,ensemble]
 
 Every repeat has its own split, 90 % training and 10 % test rows, drawn with the repeat's number as seed. Results go to
-benchmarks/results/uci.json one by one; what is there is not run again, so that the command can be interrupted.
+benchmarks/results/uci.json one by one; what is there, by the present version of the method, is not run again, so that
+the command can be interrupted, or run for several tables at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import time
@@ -41,6 +43,8 @@ SETTINGS: dict[str, Any] = {"width": 256, "chains": 2, "burn_in": 50, "target_es
 """Of the network: a narrower one and fewer draws than the defaults, so that 50 fits take an hour and not days."""
 GP_ROWS = 1000
 """Hyperparameters of scikit-learn's process are fitted to at most this many rows, and all rows are conditioned on."""
+VERSIONS = {"widebnn": 2, "nngp": 2, "gp": 1, "ensemble": 1}
+"""Raised when a method changes so that its results do."""
 
 
 class Split(NamedTuple):
@@ -211,8 +215,33 @@ def run(name: str, method: str, repeat: int, data_dir: Path) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         found = METHODS[method](split, repeat)
     scores = regression_scores(split.y_test, found.mean, found.log_density, found.below)
-    cell = {"table": name, "method": method, "repeat": repeat, "rows": len(split.x)}
+    cell = {"table": name, "method": method, "repeat": repeat, "version": VERSIONS[method], "rows": len(split.x)}
     return cell | scores | {"seconds": time.perf_counter() - began} | found.details
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Whether the present version of the method made this row."""
+    return row.get("version", 1) == VERSIONS[row["method"]]
+
+
+def saved() -> list[dict[str, Any]]:
+    """All rows so far."""
+    return json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+
+
+def save(row: dict[str, Any]) -> None:
+    """Add a row, in place of an older one of the same cell; other processes may be doing the same."""
+    with (RESULTS.parent / ".uci.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        rows = [other for other in saved() if cell_of(other) != cell_of(row)]
+        temporary = RESULTS.with_suffix(".tmp")
+        temporary.write_text(json.dumps({"settings": SETTINGS, "rows": [*rows, row]}, indent=1) + "\n")
+        os.replace(temporary, RESULTS)
+
+
+def cell_of(row: dict[str, Any]) -> tuple[str, str, int]:
+    """Table, method and repeat."""
+    return row["table"], row["method"], row["repeat"]
 
 
 def main() -> None:
@@ -223,8 +252,7 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--repeats", type=int, default=10)
     options = parser.parse_args()
-    rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-    done = {(row["table"], row["method"], row["repeat"]) for row in rows}
+    done = {cell_of(row) for row in saved() if is_current(row)}
     cells = [
         (table, method, repeat)
         for repeat in range(options.repeats)
@@ -235,10 +263,7 @@ def main() -> None:
     began = time.perf_counter()
     for i, (table, method, repeat) in enumerate(missing):
         row = run(table, method, repeat, options.data_dir)
-        rows.append(row)
-        temporary = RESULTS.with_suffix(".tmp")
-        temporary.write_text(json.dumps({"settings": SETTINGS, "rows": rows}, indent=1) + "\n")
-        os.replace(temporary, RESULTS)
+        save(row)
         left = (time.perf_counter() - began) / (i + 1) * (len(missing) - i - 1)
         print(
             f"[{i + 1} of {len(missing)}, about {left / 60:.0f} min left] {table} {method} {repeat}: rmse "

@@ -290,6 +290,36 @@ def test_few_rows_first_then_all_gives_the_same(monkeypatch):
     np.testing.assert_allclose(list(scales_of(staged).values()), list(scales_of(direct).values()), rtol=0.02)
 
 
+def test_more_rows_decide_between_the_best_few(monkeypatch):
+    """Against fits of every activation to that many rows by itself."""
+    monkeypatch.setattr(evidence_module, "_COMPARED_ROWS", 10)
+    x, y = regression_data()
+    y = y + 0.8 * np.random.default_rng(1).normal(size=y.shape)  # so that ten rows do not tell one from the other
+    overruled = 0
+    for seed in range(6):
+        options = {"depths": 1, "seed": seed}
+        monkeypatch.setattr(evidence_module, "_COMPARED_AGAIN", (20,))
+        found = choose_hyperparameters(x, y, **options)
+        monkeypatch.setattr(evidence_module, "_COMPARED_AGAIN", ())
+        alone = {
+            name: choose_hyperparameters(x, y, **options, activations=name, max_rows=20).log_evidence
+            for name in ("gelu", "relu", "erf")
+        }
+        assert alone[found.activation] > max(alone.values()) - 0.02
+        overruled += found.activation != max(found.candidates, key=lambda candidate: candidate[2])[1]
+    assert overruled
+
+
+def test_progress_only_grows():
+    x, y = regression_data()
+    seen = []
+    choose_hyperparameters(x, y, depths=1, input_scales=True, watch=lambda *told: seen.append(told))
+    shares = [share for share, _ in seen]
+    assert shares[0] > 0 and shares == sorted(shares) and 0.5 < shares[-1] <= 1
+    words = list(dict.fromkeys(word for _, word in seen))
+    assert words == [f"{name}, 1 hidden layer, 40 rows" for name in ("gelu", "relu", "erf")]
+
+
 def test_subset_of_rows():
     x, y = regression_data(n=100)
     options = {"depths": 1, "activations": "gelu", "max_rows": 40}

@@ -26,6 +26,7 @@ from widebnn.networks.evidence import choose_hyperparameters
 from widebnn.posteriors import LogNormal, NetworkTarget
 from widebnn.posteriors.preconditioned import preconditioned, rescale, row_precision
 from widebnn.sampling import Result, sample
+from widebnn.sampling.progress import SearchProgress
 
 DEPTHS = (1, 2)
 ACTIVATIONS = ("gelu", "relu", "erf")
@@ -85,15 +86,16 @@ class WideBNN(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.x_mean_, self.x_scale_ = location_and_scale(x)
         x = self._standardise(x)
-        y = standard_targets(x, seed)
-        self.hyperparameters_ = choose_hyperparameters(
-            x,
-            y,
-            **self._candidates(),
-            fixed=self._fixed_scales(),
-            input_scales=self._has_input_scales(x),
-            seed=seed,
-        )
+        with SearchProgress(self.progress) as progress:
+            self.hyperparameters_ = choose_hyperparameters(
+                x,
+                standard_targets(x, seed),
+                **self._candidates(),
+                fixed=self._fixed_scales(),
+                input_scales=self._has_input_scales(x),
+                seed=seed,
+                watch=progress.update,
+            )
         if self.hyperparameters_.input_scales is not None:
             self.x_scale_ = self.x_scale_ / np.array(self.hyperparameters_.input_scales)
             x = x * np.array(self.hyperparameters_.input_scales)

@@ -55,8 +55,9 @@ _STARTS = np.array([[0.0, 1.0, 1.0, 0.0, 0.0], [1.0, 2.5, 2.0, 0.0, 0.0], [0.0, 
 _INPUT_SCALE = _Scale(1.0, 1.0, 0.01, 100.0)
 # Depths and activations are compared, and scales first looked for, with at most this many rows.
 _COMPARED_ROWS = 200
-# The scales of the best are fitted to so many rows before they are to twice as many or more.
-_FITTED_FIRST = (500, 2000)
+# Where there are twice as many rows, the best few of them are compared again with so many.
+_COMPARED_AGAIN = (500, 2000)
+_FINALISTS = 3
 # No entry of a standardised column of n numbers is larger than sqrt(n).
 _LARGEST_ENTRY = 1e4
 
@@ -104,6 +105,7 @@ def choose_hyperparameters(
     input_scales: bool = False,
     max_rows: int = 4000,
     seed: int = 0,
+    watch: Callable[[float, str], None] | None = None,
 ) -> Hyperparameters:
     """The depth, activation and scales with the largest evidence in the limit of infinite width.
 
@@ -122,10 +124,11 @@ def choose_hyperparameters(
     log-normal with median 1 and standard deviation a factor of e: multiply x with them before the network.
 
     Copies of a row count once, if rows with equal inputs have equal targets throughout the table. Candidates are
-    compared with at most 200 rows and without ``input_scales``; the scales of the best are then fitted
-    to at most ``max_rows`` rows. (Few rows are far from one another and say little of how quickly the function
-    changes.) Which rows is drawn with ``seed``, and the same seed gives the same result. Time grows
-    like the cube of ``max_rows``.
+    compared with at most 200 rows and without ``input_scales``; where there are enough rows the three best again with
+    500 and with 2000, and with ``input_scales``: few rows are far from one another and say little of how quickly the
+    function changes. The scales of the best are then fitted to at most ``max_rows`` rows. Which rows is drawn with
+    ``seed``, and the same seed gives the same result. Time grows like the cube of ``max_rows``. ``watch`` is called now
+    and then with the share that is done, a guess, and a word.
     """
     x, y = _without_copies(*_checked_data(x, y))
     pinned = _checked_fixed({} if fixed is None else fixed)
@@ -135,38 +138,82 @@ def choose_hyperparameters(
         raise WidebnnError(f"depths and activations must not be empty; got {depths} and {activations}.")
     max_rows = check_integer("max_rows", max_rows, 1)
     seed = check_integer("seed", seed, 0)
-    rows = np.random.default_rng(seed).permutation(len(x))[:max_rows]
-    x, y = x[rows], y[rows]
+    drawn = np.random.default_rng(seed).permutation(len(x))[:max_rows]
+    x, y = x[drawn], y[drawn]
+
+    few = min(_COMPARED_ROWS, len(x))
+    again = [count for count in _COMPARED_AGAIN if 2 * count <= len(x)]
+    last = [len(x)] if input_scales or len(x) > few else []
+    candidates = list(itertools.product(depths, activations))
+    finalists = min(_FINALISTS, len(candidates)) if again else 1
+    parts = [(few, len(_STARTS))] * len(candidates) + [(n, 1) for n in again for _ in range(finalists)]
+    progress = _Progress(parts + [(n, 1) for n in last], watch)
+
+    def fit(rows, depth, activation, z=None):
+        """The evidence of a candidate, and where it is largest, given its best scales for fewer rows."""
+        own = input_scales and z is not None
+        evaluated = progress.next(f"{activation}, {depth} hidden layer{'s' * (depth > 1)}, {rows} rows")
+        objective = _Objective(x[:rows], y[:rows], depth, activation, pinned, own, evaluated)
+        z = None if z is None else np.concatenate([z, np.zeros(len(objective.log_sds) - len(z))])
+        z = objective.search() if z is None or not objective.is_finite(z) else objective.minimise(z)
+        return _Fit(depth, activation, objective.evidence_at(z), z, objective.log_scales(z))
 
     with double_precision(), one_blas_thread():
-        few = slice(_COMPARED_ROWS)
-        tried = []
-        for depth, activation in itertools.product(depths, activations):
-            objective = _Objective(x[few], y[few], depth, activation, pinned)
-            z = objective.search()
-            tried.append((depth, activation, objective.evidence_at(z), z))
-        depth, activation, log_evidence, z = max(tried, key=lambda candidate: candidate[2])
-        objective = _Objective(x, y, depth, activation, pinned, input_scales)
-        if input_scales or len(x) > _COMPARED_ROWS:
-            z = np.concatenate([z, np.zeros(x.shape[1])]) if input_scales else z
-            for count in _FITTED_FIRST:
-                if 2 * count <= len(x):
-                    z = _Objective(x[:count], y[:count], depth, activation, pinned, input_scales).minimise(z)
-            z = objective.minimise(z) if objective.is_finite(z) else objective.search()
-            log_evidence = objective.evidence_at(z)
-        scales = np.exp(objective.log_scales(z)).tolist()
+        tried = [fit(few, *candidate) for candidate in candidates]
+        finals = sorted(tried, key=lambda found: -found.log_evidence)[:finalists]
+        for rows in again:
+            finals = [fit(rows, found.depth, found.activation, found.z) for found in finals]
+        best = max(finals, key=lambda found: found.log_evidence)
+        for rows in last:
+            best = fit(rows, best.depth, best.activation, best.z)
+    scales = np.exp(best.log_scales).tolist()
     chosen = dict(zip(_SCALES, scales, strict=False)) | pinned  # exp(log(.)) rounds, pinned values do not
     return Hyperparameters(
-        depth,
-        activation,
+        best.depth,
+        best.activation,
         **chosen,
-        log_evidence=log_evidence,
-        candidates=tuple(candidate[:3] for candidate in tried),
+        log_evidence=best.log_evidence,
+        candidates=tuple(found[:3] for found in tried),
         input_scales=tuple(scales[len(_SCALES) :]) if input_scales else None,
     )
 
 
 # --- the search
+
+
+class _Fit(NamedTuple):
+    """A candidate with its best scales."""
+
+    depth: int
+    activation: str
+    log_evidence: float
+    z: np.ndarray
+    log_scales: np.ndarray
+
+
+class _Progress:
+    """How far a search in several parts is; a part has its rows and the number of its searches."""
+
+    def __init__(self, parts: list[tuple[int, int]], watch: Callable[[float, str], None] | None):
+        self.watch = watch
+        # Compiling, and about thirty evaluations a search, in seconds on some machine.
+        costs = [1.5 + searches * 30 * (0.005 + 0.09 * (rows / 1000) ** 3) for rows, searches in parts]
+        self.shares = np.cumsum([0.0, *costs])
+        self.part = -1
+
+    def next(self, word: str) -> Callable[[], None]:
+        """Begin the next part; the result is called at every evaluation in it."""
+        self.part += 1
+        begin, end = self.shares[self.part : self.part + 2] / self.shares[-1]
+        evaluations = 0
+
+        def evaluated() -> None:
+            nonlocal evaluations
+            evaluations += 1
+            if self.watch is not None:
+                self.watch(float(end - (end - begin) * math.exp(-evaluations / 30)), word)
+
+        return evaluated
 
 
 class _Objective:
@@ -183,8 +230,9 @@ class _Objective:
         activation: str,
         pinned: Mapping[str, float],
         input_scales: bool = False,
+        watch: Callable[[], None] = lambda: None,
     ):
-        self.rows, self.pinned = len(x), pinned
+        self.rows, self.pinned, self.watch = len(x), pinned, watch
         # What is the same at all scales is computed once.
         data: dict[str, Any] = {"x": jnp.asarray(x)} if input_scales else {"gram": jnp.asarray(x @ x.T / x.shape[1])}
         data |= {"y": np.asarray(y), "depth": depth, "activation": activation}
@@ -213,6 +261,7 @@ class _Objective:
         """Value and gradient; (inf, 0) where the factorisation fails, which it can at extreme scales."""
         key = z.tobytes()
         if key not in self.known:
+            self.watch()
             value, gradient = map(np.asarray, self.log_evidence(self.log_scales(z)))
             if np.isfinite(value) and np.all(np.isfinite(gradient)):
                 self.known[key] = 0.5 * float(z @ z) - float(value), z - self.log_sds * gradient[self.free]

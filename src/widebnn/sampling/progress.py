@@ -78,3 +78,27 @@ class Progress:
             left = (now - self._began) / (self._done - self._skipped) * (self._total - self._done)
             self._display.console.print(f"{phase}: {note}, ETA {left:.0f} s", highlight=False, soft_wrap=True)
             self._said = now
+
+
+class SearchProgress:
+    """A bar for the choice of hyperparameters. With ``show=None`` and no terminal, a line every half minute."""
+
+    def __init__(self, show: bool | None):
+        self._display = display(show)
+        self._lines = show is None and not self._display.console.is_terminal
+        self._said = time.monotonic()
+
+    def __enter__(self) -> SearchProgress:
+        self._display.start()
+        self._task = self._display.add_task("choosing hyperparameters", total=1.0, note="")
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._display.stop()
+
+    def update(self, share: float, note: str) -> None:
+        """This share is done."""
+        self._display.update(self._task, completed=share, note=note)
+        if self._lines and time.monotonic() - self._said >= LINE_SECONDS:
+            self._display.console.print(f"choosing hyperparameters: {note}", highlight=False, soft_wrap=True)
+            self._said = time.monotonic()

@@ -27,6 +27,25 @@ def test_gradient_samplers_reach_their_acceptance_rate(name, aim):
     assert abs(result.burn_in_acceptance_rate - aim) < 0.05
 
 
+@pytest.mark.parametrize("first", [1e-3, 0.03, 1.0, 30.0])
+def test_short_burn_ins_find_the_order_of_magnitude(first):
+    """From steps a hundred times too small or too large, in forty steps."""
+    target = gaussian(30.0)
+    tuner = acceptance_rate(0.8, first, most=100.0)
+    algorithm = tuned(lambda e: widebnn.samplers.hmc(target.log_likelihood, e, num_steps=5), tuner, burn_in=40)
+
+    @jax.jit
+    def run(key):
+        def step(state, key):
+            state, info = algorithm.step(key, state)
+            return state, info.acceptance_rate
+
+        return jax.lax.scan(step, algorithm.init(0.18 * jnp.ones(50)), jax.random.split(key, 240))[1]
+
+    rates = [float(run(jax.random.key(seed))[40:].mean()) for seed in range(5)]
+    assert 0.6 < np.mean(rates) < 0.92
+
+
 def test_pcn_is_tuned_for_the_squared_jump():
     """No step size on the grid should do much better than the one that was found."""
     target = gaussian(30.0)
@@ -94,8 +113,8 @@ def test_auto_does_not_resonate():
     target = widebnn.Target(
         lambda u: -0.5 * jnp.sum(precisions * u**2), lambda key: jax.random.normal(key, (4,), jnp.float64)
     )
-    draws = widebnn.sample(target, "auto", steps=4000, burn_in=300, seed=0).draws["u"]
-    assert ess(draws**2).min() > 400
+    draws = widebnn.sample(target, "auto", steps=4000, burn_in=300, chains=4, seed=0).draws["u"]
+    assert ess(draws**2).min() > 1200
 
 
 def test_squared_jump_starts_in_the_middle_and_stays_on_its_grid():

@@ -70,20 +70,29 @@ def tuned(build: Callable[[jax.Array], SamplingAlgorithm], tuner: Tuner, burn_in
 def acceptance_rate(aim: float, first: float, most: float) -> Tuner:
     """Drive the mean acceptance rate to ``aim`` by stochastic approximation (Robbins and Monro; Polyak's averages).
 
-    The log of the step size moves by 2 t^-0.6 (rate - aim), and its average, of recent iterates mostly, is kept. In
-    high dimension the rate falls from one to nothing within a factor of two in the step size: the gentle gain makes
-    short burn-ins end near the aim, where dual averaging swings far and ends too small.
+    First the order of magnitude: the step size grows by factors of e until a proposal is likelier to be rejected, or
+    shrinks until one is likelier to be accepted, and goes half of the last factor back. From there its log moves by
+    2 t^-0.6 (rate - aim), and its average, of recent iterates mostly, is kept. In high dimension the rate falls from
+    one to nothing within a factor of two in the step size: the gentle gain makes short burn-ins end near the aim, where
+    dual averaging swings far and ends too small.
     """
 
     def init():
         log = jnp.log(jnp.asarray(first))
-        return {"log": log, "mean": log, "t": jnp.zeros(())}
+        return {"log": log, "mean": log, "t": jnp.zeros(()), "direction": jnp.zeros(())}
 
     def update(state, step_size, info):
-        t = state["t"] + 1
-        log = jnp.minimum(state["log"] + 2 * t**-0.6 * (info.acceptance_rate - aim), jnp.log(most))
-        weight = jnp.minimum(1.0, 4 / (t + 3))
-        return {"log": log, "mean": state["mean"] + weight * (log - state["mean"]), "t": t}
+        direction = jnp.where(info.acceptance_rate > 0.5, 1.0, -1.0)
+        turned = direction == -state["direction"]
+        t = jnp.where((state["t"] > 0) | turned, state["t"] + 1, 0.0)
+        move = jnp.where(
+            t == 0,
+            direction,
+            jnp.where(t == 1, 0.5 * direction, 2 * jnp.maximum(t, 1.0) ** -0.6 * (info.acceptance_rate - aim)),
+        )
+        log = jnp.minimum(state["log"] + move, jnp.log(most))
+        weight = jnp.where(t <= 1, 1.0, jnp.minimum(1.0, 4 / (t + 3)))
+        return {"log": log, "mean": state["mean"] + weight * (log - state["mean"]), "t": t, "direction": direction}
 
     return Tuner(init, lambda state, count: jnp.exp(state["log"]), update, lambda state: jnp.exp(state["mean"]))
 

@@ -61,7 +61,7 @@ def test_numpyro_model():
 
 
 def test_flax_features():
-    found = load("flax_features").main(steps=60, burn_in=60)
+    found = load("flax_features").main(steps=60, burn_in=120)
     # The parameters of both have the same names in the same order, so the chains are the same but for rounding.
     np.testing.assert_allclose(found["linen"][0], found["nnx"][0], atol=0.05)
     assert all(rate > 0.6 and np.ptp(mean) > 1 for mean, rate in found.values())

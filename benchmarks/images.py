@@ -32,8 +32,8 @@ CELLS = "digits:256,digits:1000,cifar10:256,cifar10:1024,cifar10:4096"
 TEST_ROWS = {"digits": 700, "cifar10": 1000}
 SETTINGS: dict[str, Any] = {"width": 512, "chains": 2, "burn_in": 40, "target_ess": 30, "max_steps": 40}
 """Of the networks: fewer units and draws than the defaults, for an hour on a laptop."""
-SOFTMAX_ROWS = 256
-"""The softmax likelihood factors an n x n matrix by eigenvectors at every gradient: not with more rows than this."""
+SOFTMAX_ROWS = 1024
+"""With more rows than this there is label regression only."""
 
 
 def widebnn(likelihood: str) -> Callable[..., tuple[np.ndarray, dict[str, Any]]]:

@@ -1,6 +1,6 @@
 """Test error, likelihood and calibration on UCI tables, beside a Gaussian process, a deep ensemble and the limit.
 
-python benchmarks/uci.py --data-dir DIR [--tables yacht,energy] [--repeats 10] [--methods widebnn,nngp,gp,ensemble]
+python benchmarks/uci.py --data-dir DIR [--tables yacht,energy] [--repeats 0-9] [--methods widebnn,gp,ensemble]
 
 Every repeat has its own split, 90 % training and 10 % test rows, drawn with the repeat's number as seed. Results go to
 benchmarks/results/uci.json one by one; what is there, by the present version of the method, is not run again, so that
@@ -15,7 +15,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,9 +31,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from common import ROOT
 from widebnn.diagnostics.calibration import regression_scores
 from widebnn.estimators import WideBNNRegressor
-from widebnn.estimators.base import ACTIVATIONS, DEPTHS
-from widebnn.estimators.transform import bend, choose_bend, location_and_scale, log_slope, unbent_moments
-from widebnn.networks.evidence import choose_hyperparameters
+from widebnn.estimators.transform import bend, location_and_scale, log_slope, unbent_moments
 from widebnn.networks.nngp import gp_posterior
 
 RESULTS = ROOT / "benchmarks" / "results" / "uci.json"
@@ -97,36 +95,27 @@ class Units:
         return Predictive(mean.mean(axis=0), density, ndtr(z).mean(axis=0), details)
 
 
-def run_widebnn(split: Split, seed: int) -> Predictive:
-    """The estimator as it comes but for SETTINGS."""
+def run_networks(split: Split, seed: int) -> Iterator[Predictive]:
+    """The estimator as it comes but for SETTINGS, and the limit of its network with the same hyperparameters."""
     model = WideBNNRegressor(**SETTINGS, random_state=seed).fit(split.x, split.y)
+    chosen = model.hyperparameters_
     found = {name: model.diagnostics_[name] for name in ("ess", "rhat", "steps", "acceptance_rate")}
-    found |= {"noise": float(model.noise_[0]), "depth": model.hyperparameters_.depth}
-    found |= {"activation": model.hyperparameters_.activation, "bent": model.y_bend_ is not None}
-    return Predictive(
+    found |= {"noise": float(model.noise_[0]), "depth": chosen.depth}
+    found |= {"activation": chosen.activation, "bent": model.y_bend_ is not None}
+    yield Predictive(
         model.predict(split.x_test),
         model.log_density(split.x_test, split.y_test),
         model.cdf(split.x_test, split.y_test),
         found,
     )
+    units = Units(split.y, model.y_bend_)
+    x, x_test = ((x - model.x_mean_) / model.x_scale_ for x in (split.x, split.x_test))
+    limit = gp_posterior(chosen.network(x.shape[1], 1), x, units.standard(split.y), chosen.noise, x_test)
+    std = np.sqrt(limit.variance + chosen.noise**2)
+    yield units.mixture(limit.mean[None, :, 0], std[None], split.y_test)
 
 
-def run_nngp(split: Split, seed: int) -> Predictive:
-    """The infinite-width limit with the same choice of scale and hyperparameters."""
-    options: dict[str, Any] = {"depths": DEPTHS[:1], "activations": ACTIVATIONS[:1], "input_scales": True}
-    b = choose_bend(split.x, split.y[:, None], seed, always=False, **options)
-    units = Units(split.y, b)
-    y = units.standard(split.y)
-    chosen = choose_hyperparameters(split.x, y, input_scales=True, seed=seed)
-    scales = np.array(chosen.input_scales)
-    network = chosen.network(split.x.shape[1], 1)
-    found = gp_posterior(network, split.x * scales, y, chosen.noise, split.x_test * scales)
-    std = np.sqrt(found.variance + chosen.noise**2)
-    details = {"noise": chosen.noise, "activation": chosen.activation, "bent": b is not None}
-    return units.mixture(found.mean[None, :, 0], std[None], split.y_test, **details)
-
-
-def run_gp(split: Split, seed: int) -> Predictive:
+def run_gp(split: Split, seed: int) -> Iterator[Predictive]:
     """scikit-learn's, with a squared exponential kernel, one length scale per input, and noise."""
     inputs, units = split.x.shape[1], Units(split.y)
     y = units.standard(split.y)
@@ -136,10 +125,12 @@ def run_gp(split: Split, seed: int) -> Predictive:
     if len(rows) < len(split.x):
         model = GaussianProcessRegressor(model.kernel_, optimizer=None).fit(split.x, y)
     mean, std = model.predict(split.x_test, return_std=True)
-    return units.mixture(mean[None], std[None], split.y_test)
+    yield units.mixture(mean[None], std[None], split.y_test)
 
 
-def run_ensemble(split: Split, seed: int, members: int = 5, units: int = 50, updates: int = 20_000) -> Predictive:
+def run_ensemble(
+    split: Split, seed: int, members: int = 5, units: int = 50, updates: int = 20_000
+) -> Iterator[Predictive]:
     """Networks that predict mean and variance (Lakshminarayanan et al. 2017), each stopped where a tenth held out says.
 
     Two hidden layers of 50 ReLU units, Adam with rate 0.005, batches of 100 rows, at most 1000 epochs.
@@ -149,7 +140,7 @@ def run_ensemble(split: Split, seed: int, members: int = 5, units: int = 50, upd
     epochs = min(1000, updates // max(1, len(split.x) // 111))
     found = [_train(key, standard, units, epochs) for key in jax.random.split(jax.random.key(seed), members)]
     means, stds = (np.stack(part) for part in zip(*found, strict=True))
-    return scale.mixture(means, stds, split.y_test, members=members)
+    yield scale.mixture(means, stds, split.y_test, members=members)
 
 
 def _train(key: jax.Array, split: Split, units: int, epochs: int) -> tuple[np.ndarray, np.ndarray]:
@@ -199,24 +190,25 @@ def _train(key: jax.Array, split: Split, units: int, epochs: int) -> tuple[np.nd
     return np.asarray(mean, np.float64), np.asarray(std, np.float64)
 
 
-METHODS: dict[str, Callable[[Split, int], Predictive]] = {
-    "widebnn": run_widebnn,
-    "nngp": run_nngp,
-    "gp": run_gp,
-    "ensemble": run_ensemble,
+METHODS: dict[tuple[str, ...], Callable[[Split, int], Iterator[Predictive]]] = {
+    ("widebnn", "nngp"): run_networks,
+    ("gp",): run_gp,
+    ("ensemble",): run_ensemble,
 }
+"""What gives the predictions of which methods, in that order."""
 
 
-def run(name: str, method: str, repeat: int, data_dir: Path) -> dict[str, Any]:
-    """One cell."""
+def run(name: str, methods: tuple[str, ...], repeat: int, data_dir: Path) -> Iterator[dict[str, Any]]:
+    """The rows of some methods for one split."""
     split = load_split(data_dir / f"{name}.csv", repeat)
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = METHODS[method](split, repeat)
-    scores = regression_scores(split.y_test, found.mean, found.log_density, found.below)
-    cell = {"table": name, "method": method, "repeat": repeat, "version": VERSIONS[method], "rows": len(split.x)}
-    return cell | scores | {"seconds": time.perf_counter() - began} | found.details
+        for method, found in zip(methods, METHODS[methods](split, repeat), strict=True):
+            seconds, began = time.perf_counter() - began, time.perf_counter()
+            scores = regression_scores(split.y_test, found.mean, found.log_density, found.below)
+            cell = {"table": name, "method": method, "repeat": repeat, "version": VERSIONS[method]}
+            yield cell | {"rows": len(split.x)} | scores | {"seconds": seconds} | found.details
 
 
 def is_current(row: dict[str, Any]) -> bool:
@@ -249,28 +241,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR)
     parser.add_argument("--tables", default=",".join(TABLES))
-    parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--methods", default="widebnn,gp,ensemble", help="widebnn brings its limit, nngp")
+    parser.add_argument("--repeats", default="0-9", help="the numbers of the splits, such as 0-4")
     options = parser.parse_args()
+    first, _, last = options.repeats.partition("-")
     done = {cell_of(row) for row in saved() if is_current(row)}
-    cells = [
-        (table, method, repeat)
-        for repeat in range(options.repeats)
+    missing = [
+        (table, methods, repeat)
+        for repeat in range(int(first), int(last or first) + 1)
         for table in options.tables.split(",")
-        for method in options.methods.split(",")
+        for methods in METHODS
+        if methods[0] in options.methods.split(",") and any((table, method, repeat) not in done for method in methods)
     ]
-    missing = [cell for cell in cells if cell not in done]
     began = time.perf_counter()
-    for i, (table, method, repeat) in enumerate(missing):
-        row = run(table, method, repeat, options.data_dir)
-        save(row)
-        left = (time.perf_counter() - began) / (i + 1) * (len(missing) - i - 1)
-        print(
-            f"[{i + 1} of {len(missing)}, about {left / 60:.0f} min left] {table} {method} {repeat}: rmse "
-            f"{row['rmse']:.3f}, nll {row['nll']:.3f}, 90 % intervals cover {row['coverage_90']:.1%}, "
-            f"{row['seconds']:.0f} s",
-            flush=True,
-        )
+    for i, (table, methods, repeat) in enumerate(missing):
+        for row in run(table, methods, repeat, options.data_dir):
+            save(row)
+            left = (time.perf_counter() - began) / (i + 1) * (len(missing) - i - 1)
+            print(
+                f"[{i + 1} of {len(missing)}, about {left / 60:.0f} min left] {table} {row['method']} {repeat}: rmse "
+                f"{row['rmse']:.3f}, nll {row['nll']:.3f}, 90 % intervals cover {row['coverage_90']:.1%}, "
+                f"{row['seconds']:.0f} s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

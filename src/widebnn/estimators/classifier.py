@@ -78,7 +78,10 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         def build(x, dtype):
             if is_softmax:
                 self.network_ = self._with_unit_outputs(x)
-                return posterior(self.network_, x, one_hot, likelihood="softmax", logit_scale=LOGIT_SCALE, dtype=dtype)
+                # With fewer inputs than rows function values do not save a thing, and a kernel's root costs much.
+                options = {"coordinates": "weights"} if x.shape[1] < len(x) else {}
+                options |= {"likelihood": "softmax", "logit_scale": LOGIT_SCALE, "dtype": dtype}
+                return posterior(self.network_, x, one_hot, **options)
             noise = NOISE_PRIOR if self.noise == "sample" else self.hyperparameters_.noise
             return posterior(self.network_, x, one_hot - LABEL_SHIFT, noise=noise, dtype=dtype)
 

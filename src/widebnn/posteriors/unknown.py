@@ -82,7 +82,8 @@ def unknown_logit_scale_target(
 
 
 def _extended(known: Callable[[Any], NetworkTarget], prior: LogNormal) -> NetworkTarget:
-    middle = known(prior.median)
+    with double_precision():
+        middle = known(prior.median)
     unit_axes = middle.unit_axes
 
     def at(z):

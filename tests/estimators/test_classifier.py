@@ -9,9 +9,10 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 from widebnn.errors import WidebnnError
-from widebnn.estimators import WideBNNClassifier
+from widebnn.estimators import WideBNNClassifier, classifier
 from widebnn.estimators.classifier import _contrasts
 from widebnn.estimators.ensemble import argmax_probabilities
+from widebnn.posteriors import posterior
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("classifier")]
 QUICK = {"width": 64, "depth": 1, "activation": "gelu", "chains": 1, "burn_in": 60, "target_ess": 50, "max_steps": 100}
@@ -60,6 +61,17 @@ def test_ten_classes():
         model.fit(x[:200], y[:200])
     linear = LogisticRegression(max_iter=2000).fit(x[:200] / 16, y[:200])
     assert model.score(x[200:700], y[200:700]) > linear.score(x[200:700] / 16, y[200:700]) - 0.05
+
+
+@pytest.mark.parametrize(("inputs", "coordinates"), [(2, "weights"), (30, "function")])
+def test_softmax_has_the_cheaper_coordinates(monkeypatch, inputs, coordinates):
+    """Both are the same posterior (tests/posteriors); a kernel's root pays where it saves rows of hidden weights."""
+    seen = []
+    monkeypatch.setattr(classifier, "posterior", lambda *data, **options: seen.append(posterior(*data, **options)))
+    rng = np.random.default_rng(0)
+    with pytest.raises(AttributeError):  # nothing to sample
+        WideBNNClassifier(**QUICK).fit(rng.normal(size=(20, inputs)), rng.integers(0, 2, 20))
+    assert seen[0].coordinates == coordinates
 
 
 def test_probability_of_the_largest():

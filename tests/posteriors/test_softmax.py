@@ -331,3 +331,12 @@ def test_sampling_end_to_end():
     assert (np.diagonal(labels.mean(axis=(0, 1))) > 0.6).all()
     assert result.acceptance_rate > 0.3 and result.stats["nonfinite"].sum() == 0
     assert "predictions" in result.to_datatree().children
+
+
+@pytest.mark.ambient
+@pytest.mark.parametrize("coordinates", ["function", "weights"])
+def test_float64_with_a_sampled_scale_in_a_program_of_single_precision(coordinates):
+    target = classifier(coordinates, 5, (7,), logit_scale=widebnn.LogNormal(np.pi, 1.0))  # any warning is an error
+    u = target.sample_reference(jax.random.key(0))
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(u)} == {"float64"}
+    assert float(target.unknown_at(u._replace(z=np.zeros(())))) == np.pi

@@ -100,6 +100,10 @@ def _extended(known: Callable[[Any], NetworkTarget], prior: LogNormal) -> Networ
             network_key, z_key = jax.random.split(key)
             return ExtendedPosition(middle.sample_reference(network_key), jax.random.normal(z_key, (), middle.x.dtype))
 
+    def unknown_at(u):
+        with double_precision():
+            return prior.at(u.z)
+
     def from_weights(weights, z=0.0):
         """Weights say nothing of the scale: it is given by its coordinate, 0 for the median."""
         with double_precision():
@@ -113,7 +117,7 @@ def _extended(known: Callable[[Any], NetworkTarget], prior: LogNormal) -> Networ
         to_weights=lambda key, u: at(u.z).to_weights(key, u.network),
         from_weights=from_weights,
         predict=lambda key, u, *x: at(u.z).predict(key, u.network, *x),
-        unknown_at=lambda u: prior.at(u.z),
+        unknown_at=unknown_at,
         unit_axes=None if unit_axes is None else lambda u: ExtendedPosition(unit_axes(u.network), -1),  # type: ignore
     )
 

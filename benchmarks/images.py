@@ -93,18 +93,19 @@ def softmax_limit(model: WideBNNClassifier, x: np.ndarray, y: np.ndarray, x_test
 
 
 def run_logistic(x, labels, x_test):
-    """Multinomial, standardised, penalty by five-fold cross-validation."""
+    """Multinomial, standardised, penalty by the log loss of five-fold cross-validation."""
     centre, scale = x.mean(axis=0), x.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    model = LogisticRegressionCV(Cs=np.geomspace(1e-5, 1, 6), cv=5, max_iter=1000, use_legacy_attributes=False)
+    options = {"cv": 5, "max_iter": 300, "tol": 1e-3, "use_legacy_attributes": False}
+    model = LogisticRegressionCV(Cs=np.geomspace(1e-5, 1, 6), scoring="neg_log_loss", **options)
     model.fit((x - centre) / scale, labels)
     yield model.predict_proba((x_test - centre) / scale), {}
 
 
 METHODS: dict[tuple[str, ...], Callable[..., Iterator[tuple[np.ndarray, dict[str, Any]]]]] = {
-    ("logistic",): run_logistic,
     ("widebnn regression", "nngp"): run_networks("regression"),
     ("widebnn softmax", "nngp softmax"): run_networks("softmax"),
+    ("logistic",): run_logistic,
 }
 """What gives the predictions of which methods, in that order."""
 

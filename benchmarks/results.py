@@ -159,7 +159,7 @@ Accuracy, expected calibration error (15 bins of equal width) and log loss on 70
 images. A limit has the hyperparameters of the network above it, and its seconds do not count the search for them; with
 the softmax likelihood it is sampled too. Hyperparameters are chosen by the evidence of label regression in both cases.
 The seconds were taken with other work on the machine.
-{f"Not measured: {', '.join(missing)}." if missing else ""}
+{f"Not yet whole: {', '.join(missing)}." if missing else ""}
 
 {table(header, body)}
 """

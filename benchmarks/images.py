@@ -28,6 +28,7 @@ from widebnn.diagnostics.calibration import classification_scores
 from widebnn.estimators import WideBNNClassifier
 from widebnn.estimators.classifier import LABEL_SHIFT, LOGIT_SCALE
 from widebnn.estimators.ensemble import argmax_probabilities
+from widebnn.estimators.transform import location_and_scale
 from widebnn.networks.nngp import gp_posterior, nngp_kernel
 from widebnn.posteriors import Target
 from widebnn.posteriors.softmax import softmax_log_likelihood
@@ -94,8 +95,7 @@ def softmax_limit(model: WideBNNClassifier, x: np.ndarray, y: np.ndarray, x_test
 
 def run_logistic(x, labels, x_test):
     """Multinomial, standardised, penalty by the log loss of five-fold cross-validation."""
-    centre, scale = x.mean(axis=0), x.std(axis=0)
-    scale = np.where(scale > 0, scale, 1.0)
+    centre, scale = location_and_scale(x)
     options = {"cv": 5, "max_iter": 300, "tol": 1e-3, "use_legacy_attributes": False}
     model = LogisticRegressionCV(Cs=np.geomspace(1e-5, 1, 6), scoring="neg_log_loss", **options)
     model.fit((x - centre) / scale, labels)

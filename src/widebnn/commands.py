@@ -6,6 +6,7 @@ import csv
 import inspect
 import io
 import json
+import math
 import os
 import secrets
 import shutil
@@ -109,13 +110,16 @@ def fit(
     burn_in: Annotated[int, typer.Option(min=1, help="Steps per chain that are discarded first.")] = 100,
     target_ess: Annotated[int, typer.Option(min=1, help="Chains run until there are as many effective draws.")] = 400,
     max_steps: Annotated[int, typer.Option(min=4, help="Most steps per chain.")] = 1000,
+    max_minutes: Annotated[
+        float, typer.Option(help="Draws end after so many minutes, enough or not; inf: they do not.")
+    ] = 10.0,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same model.")] = 0,
 ) -> None:
     """Fit a wide Bayesian neural network to a table and save it.
 
     Columns of numbers are used as they are; columns of text become a 0/1 input for each value. Missing values may
     stay empty: numbers get the median and a 0/1 input that says so. Rows without a target are left out. Chains run
-    until there are enough effective draws, which takes minutes; more rows and less noise take longer.
+    until there are enough effective draws, or for --max-minutes: thousands of rows or little noise take longer.
 
     Example: widebnn fit train.csv --target price --out model
     """
@@ -139,13 +143,15 @@ def fit(
         "burn_in": burn_in,
         "target_ess": target_ess,
         "max_steps": max_steps,
+        "max_minutes": None if max_minutes == math.inf else check_real("--max-minutes", max_minutes, above=0),
         "random_state": seed,
     }
     fit_table(settings)
 
 
 SETTINGS = (inspect.signature(fit).parameters.keys() - {"seed"}) | {"random_state"}
-SAMPLING = ("width", "depth", "activation", "input_scales", "chains", "burn_in", "target_ess", "max_steps")
+NETWORK = ("width", "depth", "activation", "input_scales")
+SAMPLING = ("chains", "burn_in", "target_ess", "max_steps", "max_minutes")
 
 
 def fit_table(settings: dict[str, Any]) -> None:
@@ -176,7 +182,7 @@ def fit_table(settings: dict[str, Any]) -> None:
         random_state=settings["random_state"],
         progress=None,
         store=str(running),
-        **{name: settings[name] for name in SAMPLING},
+        **{name: settings[name] for name in NETWORK + SAMPLING},
     )
     _say_notes(console, notes)
     _say(console, f"Fitting {target!r} to {len(x)} rows, {inputs}")

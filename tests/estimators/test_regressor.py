@@ -100,6 +100,37 @@ def test_chains_that_are_too_short_are_said_to_be(data):
         model.fit(data[0][:20], data[1][:20])
 
 
+def test_fits_end_when_their_time_is_over(data):
+    """After burn-in and ten draws, with the reason; no longer run is begun."""
+    settings = {"width": 8, "depth": 1, "activation": "erf", "noise": NOISE, "burn_in": 4, "random_state": 0}
+    model = WideBNNRegressor(**settings, max_minutes=1e-9)
+    with pytest.warns(ConvergenceWarning, match="wanted after 10 steps; raise max_minutes .now 1e-09."):
+        model.fit(data[0][:20], data[1][:20])
+    assert model.diagnostics_["draws"] == 20
+    with pytest.raises(widebnn.WidebnnError, match="max_minutes must be greater than 0, got -1"):
+        WideBNNRegressor(**settings, max_minutes=-1).fit(data[0][:20], data[1][:20])
+
+
+def test_a_longer_run_that_time_ended_counts_only_if_it_has_more(data, monkeypatch):
+    """The clock is at its end in the second run: its ten draws do not replace the first run's forty."""
+    from widebnn.estimators import base
+
+    runs = []
+
+    def slow(target, *arguments, **options):
+        runs.append(options)
+        late = {"max_seconds": 0.0} if len(runs) == 3 else {}
+        return widebnn.sample(target, *arguments, **options | late)
+
+    monkeypatch.setattr(base, "sample", slow)
+    monkeypatch.setattr(base, "_drifts", lambda lp: False)
+    settings = {"width": 8, "depth": 1, "activation": "erf", "noise": NOISE, "burn_in": 4, "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match="raise max_minutes"):
+        model = WideBNNRegressor(**settings, target_ess=40, max_minutes=60).fit(data[0][:20], data[1][:20])
+    assert len(runs) == 3 and runs[2]["steps"] > runs[1]["steps"] == 40
+    assert model.diagnostics_["steps"] == 40
+
+
 def test_needs_to_be_fitted():
     with pytest.raises(NotFittedError):
         WideBNNRegressor().predict(np.zeros((1, 2)))

@@ -133,6 +133,22 @@ def test_interrupt_returns_what_is_there(monkeypatch):
     np.testing.assert_array_equal(result.draws["a"][:, :2], complete.draws["a"])
 
 
+def test_time_that_is_over_leaves_the_burn_in_and_ten_draws(tmp_path):
+    complete = run(steps=60, thin=2, burn_in=7)
+    short = run(steps=60, thin=2, burn_in=7, max_seconds=0, store=tmp_path / "run")
+    assert (short.burn_in, short.steps, short.interrupted) == (7, 20, False)
+    np.testing.assert_array_equal(short.draws["a"], complete.draws["a"][:, :10])
+    again = run(steps=60, thin=2, burn_in=7, max_seconds=0, store=tmp_path / "run")
+    assert again.steps == 20
+    whole = run(steps=60, thin=2, burn_in=7, max_seconds=1e6, store=tmp_path / "run")
+    np.testing.assert_array_equal(whole.draws["a"], complete.draws["a"])
+
+
+def test_time_must_not_be_negative():
+    with pytest.raises(widebnn.WidebnnError, match="max_seconds must be at least 0, got -1"):
+        run(max_seconds=-1)
+
+
 def test_bad_proposals_are_counted_and_reported():
     target = widebnn.Target(
         lambda u: jnp.where(u > 0.5, jnp.nan, 0.0).sum(), lambda key: -jnp.abs(jax.random.normal(key, (1,)))

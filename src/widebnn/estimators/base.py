@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +44,23 @@ MOST_PILOTS = 6
 """How often it may be as long as the burn-in."""
 NOISE_PRIOR = LogNormal(0.1, log_sd=1.5)
 """Of noise that is sampled, in units of the standardised targets; the prior that the evidence has too."""
+PILOT_SHARE = 0.5
+"""Of the time of a fit: no further pilot is begun after it."""
 SCALES = ("weight_std", "bias_std", "readout_weight_std", "readout_bias_std")
+
+
+class _Clock:
+    """The time that a fit may still take."""
+
+    def __init__(self, minutes: float | None):
+        self._began = time.perf_counter()
+        self._seconds = math.inf
+        if minutes is not None:
+            self._seconds = 60 * check_real("max_minutes", minutes, above=0, at_most=math.inf)
+
+    def left(self, share: float = 1.0) -> float:
+        """Seconds until this share of the time is over; 0 afterwards."""
+        return max(0.0, share * self._seconds - (time.perf_counter() - self._began))
 
 
 class WideBNN(BaseEstimator):
@@ -61,6 +78,7 @@ class WideBNN(BaseEstimator):
     burn_in: int
     target_ess: int
     max_steps: int
+    max_minutes: float | None
     random_state: Any
     progress: bool | None
     store: str | None
@@ -82,6 +100,7 @@ class WideBNN(BaseEstimator):
         ``standard_targets(x, seed)`` are what the evidence looks at, n x outputs, and ``build(x, dtype)`` is the target
         for ``network_``; both are given standardised inputs.
         """
+        clock = _Clock(self.max_minutes)
         width = check_integer("width", self.width, 1)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.x_mean_, self.x_scale_ = location_and_scale(x)
@@ -100,7 +119,7 @@ class WideBNN(BaseEstimator):
             self.x_scale_ = self.x_scale_ / np.array(self.hyperparameters_.input_scales)
             x = x * np.array(self.hyperparameters_.input_scales)
         self.network_ = self.hyperparameters_.network(x.shape[1], width)
-        result = self._sample_precisely(lambda dtype: build(x, dtype), seed)
+        result = self._sample_precisely(lambda dtype: build(x, dtype), seed, clock)
         self.ensemble_: Ensemble = to_ensemble(result.draws, len(self.network_.widths))
         self.posterior_ = _datatree(result)
 
@@ -127,19 +146,22 @@ class WideBNN(BaseEstimator):
             given["noise"] = check_real("noise", self.noise, above=0) / float(np.mean(self.y_scale_))
         return given
 
-    def _sample_precisely(self, build: Callable[[str], NetworkTarget], seed: int) -> Result:
+    def _sample_precisely(self, build: Callable[[str], NetworkTarget], seed: int, clock: _Clock) -> Result:
         """In float32 where that is enough; tables often have little noise and nearly equal rows, where it is not."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", PrecisionWarning)
-                return self._sample(build("float32"), seed)
+                return self._sample(build("float32"), seed, clock)
         except StoreError:
             raise
         except (PrecisionWarning, WidebnnError):  # the latter if not even the start is finite
-            return self._sample(build("float64"), seed)
+            return self._sample(build("float64"), seed, clock)
 
-    def _sample(self, target: NetworkTarget, seed: int) -> Result:
-        """One run, and where that has too few effective draws longer ones, each going on from the one before."""
+    def _sample(self, target: NetworkTarget, seed: int, clock: _Clock) -> Result:
+        """One run, and where that has too few effective draws longer ones, each going on from the one before.
+
+        No other is begun where the time left would end it before it has more draws.
+        """
         chains = check_integer("chains", self.chains, 1)
         burn_in = check_integer("burn_in", self.burn_in, 1)
         wanted = check_integer("target_ess", self.target_ess, 1)
@@ -147,7 +169,7 @@ class WideBNN(BaseEstimator):
         options: dict[str, Any] = {} if self.step_size is None else {"step_size": self.step_size}
         start = None
         if self.sampler == "auto":
-            target, start = self._scaled_by_curvature(target, chains, burn_in, seed)
+            target, start = self._scaled_by_curvature(target, chains, burn_in, seed, clock)
             burn_in = max(burn_in // 2, 1)
         room = max(4, STORE_BYTES // (bytes_per_draw(target) * chains))
         draws = min(max(4, math.ceil(2 * wanted / chains)), most, room)
@@ -166,29 +188,38 @@ class WideBNN(BaseEstimator):
                 initial=initial,
                 progress=self.progress,
                 store=self._folder(target, f"run-{seed}"),
+                max_seconds=clock.left(),
                 **options,
             )
+
+        def is_partial(result: Result) -> bool:
+            return result.stats["lp"].shape[1] < draws
 
         steps = draws
         result = run(steps, burn_in, seed + 1, start)
         if result.steps < 4 or (result.interrupted and self.store is not None):
             raise KeyboardInterrupt  # Ctrl-C, and nothing to predict with, or something to go on from
         self.diagnostics_ = diagnose(result, target.y)
+        late = is_partial(result)
         while self._shortcomings(wanted) and steps < most and not result.interrupted:
+            late = late or clock.left() < result.seconds
+            if late:
+                break
             seed += 1
             steps = min(math.ceil(steps * max(2.0, 1.2 * wanted / max(self.diagnostics_["ess"], 1.0))), most)
             longer = run(steps, max(burn_in // 2, 1), seed + 1, result.last)
-            if longer.interrupted:
-                if self.store is not None:
-                    raise KeyboardInterrupt
+            if longer.interrupted and self.store is not None:
+                raise KeyboardInterrupt
+            found = diagnose(longer, target.y) if longer.steps >= 4 else None
+            late = is_partial(longer) and not longer.interrupted
+            if found is None or (is_partial(longer) and found["ess"] < self.diagnostics_["ess"]):
                 break  # what the run before has is better than part of this one
-            result = longer
-            self.diagnostics_ = diagnose(result, target.y)
-        self._warn_if_not_converged(wanted)
+            result, self.diagnostics_ = longer, found
+        self._warn_if_not_converged(wanted, "max_minutes" if late and not result.interrupted else "max_steps")
         return result
 
     def _scaled_by_curvature(
-        self, target: NetworkTarget, chains: int, burn_in: int, seed: int
+        self, target: NetworkTarget, chains: int, burn_in: int, seed: int, clock: _Clock
     ) -> tuple[NetworkTarget, Any]:
         """The target in coordinates scaled by its curvature, and where chains are after a burn-in of short turns."""
         last = ascend(target, chains, seed)
@@ -209,7 +240,7 @@ class WideBNN(BaseEstimator):
             if pilot.interrupted:
                 raise KeyboardInterrupt
             last = pilot.last
-            if not _drifts(pilot.stats["lp"]):
+            if not _drifts(pilot.stats["lp"]) or not clock.left(PILOT_SHARE):
                 break
         curvature = row_precision(target, jax.tree.map(lambda leaf: leaf[0], last))
         start = [rescale(curvature, 0.5, jax.tree.map(lambda leaf: leaf[i], last)) for i in range(chains)]  # noqa: B023
@@ -235,12 +266,12 @@ class WideBNN(BaseEstimator):
             reasons.append(f"{found['ess']:.0f} effective draws of {wanted} wanted")
         return reasons
 
-    def _warn_if_not_converged(self, wanted: int) -> None:
+    def _warn_if_not_converged(self, wanted: int, limit: str) -> None:
         reasons, steps = self._shortcomings(wanted), self.diagnostics_["steps"]
         if reasons:
             warnings.warn(
-                f"the chains have not converged: {' and '.join(reasons)} after {steps} steps; raise max_steps "
-                f"(now {self.max_steps}) or the width, or lower target_ess",
+                f"the chains have not converged: {' and '.join(reasons)} after {steps} steps; raise {limit} "
+                f"(now {getattr(self, limit)}) or the width, or lower target_ess",
                 ConvergenceWarning,
                 stacklevel=5,
             )

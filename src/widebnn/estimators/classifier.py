@@ -56,6 +56,7 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         burn_in: int = 100,
         target_ess: int = 400,
         max_steps: int = 1000,
+        max_minutes: float | None = 10.0,
         random_state: Any = None,
         progress: bool | None = False,
         store: str | None = None,

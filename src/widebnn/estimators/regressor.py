@@ -26,13 +26,16 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
     Inputs and targets are standardised. Noise, scales, activation and depth that are not given are chosen by the
     evidence of the infinite-width limit, and so is a scale for every input (``input_scales``; by default with at most
     32 of them). ``noise`` is in units of y; ``noise="sample"`` makes it an unknown of the chain. Chains run until the
-    function has ``target_ess`` effective draws, or warn.
+    function has ``target_ess`` effective draws, and warn where ``max_steps`` or ``max_minutes`` end them before. After
+    so many minutes no more draws are begun, but for the first ten after burn-in: where rows are many or noise is small
+    the machine's speed then decides how many there are; ``max_minutes=None`` gives the same bits everywhere.
 
     Where errors grow with the target, the network is fitted to asinh(y / b): ``target_transform="auto"`` does that if
     the evidence is clearly for it, ``"asinh"`` always and ``"none"`` never. Everything predicted is in units of y.
 
     With ``store``, a folder, the chains are written there while they run: a fit that was stopped goes on when it is
-    called again with the same data and parameters, and ends with the same model.
+    called again with the same data and parameters, and ends with the same model; one that ``max_minutes`` ended goes on
+    for as long again.
 
     Attributes after ``fit``: ``posterior_`` (an ArviZ DataTree of the run), ``diagnostics_`` (ESS, R-hat, acceptance),
     ``hyperparameters_``, ``noise_`` (standard deviation of an observation, in units of y; at the median of y if its
@@ -58,6 +61,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         burn_in: int = 100,
         target_ess: int = 400,
         max_steps: int = 1000,
+        max_minutes: float | None = 10.0,
         random_state: Any = None,
         progress: bool | None = False,
         store: str | None = None,

@@ -43,6 +43,8 @@ CHECKPOINT_SHARE = 0.01
 """Where writing is slow it is done less often: at most this part of the time."""
 PRECISION_TOLERANCE = 1e-2
 """How much float32 features may change a log acceptance ratio before sample() warns."""
+LEAST_DRAWS = 10
+"""Draws per chain that a limit of time leaves: with fewer of them nothing could be said about the chains."""
 MOST_CHAINS = 10_000
 STORE_BYTES = 2**33
 """How much the stored draws may take before sample() refuses and asks for a smaller collect."""
@@ -86,6 +88,7 @@ def sample(
     progress: bool | RichProgress | None = None,
     store: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
+    max_seconds: float | None = None,
     mesh: Mesh | None = None,
     **options: Any,
 ) -> Result:
@@ -104,14 +107,23 @@ def sample(
     on SIGTERM. The same call goes on where it stopped, however it was stopped, and ends with the same bits (up to
     rounding if it goes on with another number of cores or devices); with more ``steps`` it goes on beyond its end.
 
+    With ``max_seconds`` no more draws are begun once the call has taken so long, and those made are returned: at least
+    ten per chain, after the whole burn-in. How many is then a matter of the machine's speed; each is the same as ever.
+
     ``mesh`` (:func:`widebnn.device_mesh`) divides chains, and the hidden units of each, over devices, also those of
     several processes that all make this call; the draws are the same up to the rounding of sums over units.
     """
+    began = time.perf_counter()
     burn_in = check_integer("burn_in", burn_in, 0)
     thin = check_integer("thin", thin, 1)
     steps = check_integer("steps", steps, 1)
     chains = check_integer("chains", chains, 1, MOST_CHAINS)
     seed = check_integer("seed", seed, 0)
+    deadline = (
+        math.inf
+        if max_seconds is None
+        else began + check_real("max_seconds", max_seconds, at_least=0, at_most=math.inf)
+    )
     draws = steps // thin
     if draws == 0:
         raise WidebnnError(f"thin={thin} keeps nothing of {steps} steps; use thin of at most {steps}.")
@@ -132,7 +144,7 @@ def sample(
                 manifest = run.manifest(sampler if isinstance(sampler, str) else "custom", options)
                 files = place.on_lead(lambda: stack.enter_context(open_store(Path(store), manifest)))
                 run.keep_in(files, interval)
-            return run.finish(progress if place.leads else False)
+            return run.finish(progress if place.leads else False, deadline)
 
 
 def precision_error(target: Target) -> Callable[[Any, Any], jax.Array] | None:
@@ -439,14 +451,14 @@ class _Run:
         arrays = {f"{chain}.{i}": np.asarray(leaf) for chain, own in enumerate(leaves) for i, leaf in enumerate(own)}
         self.store.save(Checkpoint(self.burned, self.done, self.burn_totals.tolist(), float(self.seconds), arrays))
 
-    def finish(self, show: bool | RichProgress | None) -> Result:
-        """Burn in, sample, and return; Ctrl-C returns what is there."""
+    def finish(self, show: bool | RichProgress | None, deadline: float) -> Result:
+        """Burn in, sample until all is done or the deadline has passed, and return; Ctrl-C returns what is there."""
         self.saved_at, self.wait = time.perf_counter(), self.interval or 0.0
         whole = self.burn_in + self.draws * self.thin
         with Progress(whole, self.chains, show) as bar, Stop(self.interval is not None) as stop:
             bar.skip(self.burned + self.done * self.thin)
             self._burn(bar, stop)
-            self._sample(bar, stop)
+            self._sample(bar, stop, deadline)
             self.checkpoint()
         stop.pass_on()
         if stop.asked:
@@ -493,9 +505,9 @@ class _Run:
             self.burned = burned + count
             bar.update("burn-in", count, chunk[:, 0].mean() / count)
 
-    def _sample(self, bar: Progress, stop: Stop) -> None:
+    def _sample(self, bar: Progress, stop: Stop, deadline: float) -> None:
         before, began = self.seconds, time.perf_counter()
-        for count, start in self._chunks(self.done, self.draws, self.rows, stop):
+        for count, start in self._chunks(self.done, self.draws, self.rows, stop, deadline):
             outputs = [
                 self.gather(state, buffers, key, np.int64(self.burn_in + start * self.thin), np.int64(count))
                 for state, buffers, key in zip(self.states, self.buffers, self.step_keys, strict=True)
@@ -515,14 +527,16 @@ class _Run:
             for array, new in zip(jax.tree.leaves((self.stats, self.kept)), jax.tree.leaves(rows), strict=True):
                 array[chain, start : start + count] = new[:count]
 
-    def _chunks(self, start: int, total: int, most: int, stop: Stop):
+    def _chunks(self, start: int, total: int, most: int, stop: Stop, deadline: float = math.inf):
         """(count, start) pairs that cover what is left and take about CHUNK_SECONDS each, with checkpoints between."""
         count, due = 1, False
         while start < total:
-            count, due, stop.asked = self.place.agree(max(1, min(count, most, total - start)), due, stop.asked)
+            end = min(total, max(start, LEAST_DRAWS)) if time.perf_counter() > deadline else total
+            count = min(max(count, 1), most, end - start)
+            count, due, stop.asked = self.place.agree(count, due, stop.asked)
             if due:
                 self.checkpoint()
-            if stop.asked:
+            if stop.asked or count == 0:
                 return
             began = time.perf_counter()
             yield count, start

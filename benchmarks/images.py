@@ -38,7 +38,14 @@ from widebnn.sampling import sample
 RESULTS = ROOT / "benchmarks" / "results" / "images.json"
 CELLS = "digits:256,digits:1000,cifar10:256,cifar10:1024,cifar10:4096"
 TEST_ROWS = {"digits": 700, "cifar10": 1000}
-SETTINGS: dict[str, Any] = {"width": 512, "chains": 2, "burn_in": 40, "target_ess": 30, "max_steps": 40}
+SETTINGS: dict[str, Any] = {
+    "width": 512,
+    "chains": 2,
+    "burn_in": 40,
+    "target_ess": 30,
+    "max_steps": 40,
+    "max_minutes": None,
+}
 """Of the networks: fewer units and draws than the defaults, for an hour on a laptop."""
 SOFTMAX_ROWS = 1024
 """With more rows than this there is label regression only, to save time."""

@@ -107,7 +107,7 @@ def regression(folder):
 def classes(folder):
     done = process(
         "fit", folder / "train.csv", "--target", "kind", "--classify", "--likelihood", "regression", "--noise", 0.3,
-        "--drop", "price", "--out", folder / "kind", *FAST,
+        "--drop", "price", "--out", folder / "kind", "--max-minutes", "inf", *FAST,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done, folder / "kind"
@@ -237,6 +237,7 @@ FIT = {
     "many classes": (["train.csv", "--target", "price", "--classify"], "too many for classes; leave --classify out"),
     "no classes": (["train.csv", "--target", "price", "--likelihood", "softmax"], "add --classify or leave it out"),
     "noise": (["train.csv", "--target", "price", "--noise", "-1"], "noise must be greater than 0"),
+    "time": (["train.csv", "--target", "price", "--max-minutes", "0"], "--max-minutes must be greater than 0, got 0"),
     "text noise": (["train.csv", "--target", "price", "--noise", "much"], "noise must be a number, got 'much'"),
     "transform of classes": (
         ["train.csv", "--target", "kind", "--classify", "--transform", "asinh"],

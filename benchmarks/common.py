@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import gc
 import importlib.metadata
+import json
 import os
 import platform
 import time
@@ -80,6 +82,21 @@ def describe_packages() -> dict[str, str]:
 def digits(value: float) -> str:
     """Three digits, never an exponent."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def saved_rows(path: Path) -> list[dict[str, Any]]:
+    """All rows of a benchmark so far."""
+    return json.loads(path.read_text())["rows"] if path.exists() else []
+
+
+def save_row(path: Path, settings: dict[str, Any], row: dict[str, Any], cell_of: Callable[..., Any]) -> None:
+    """Add a row, in place of an older one of the same cell; other processes may be doing the same."""
+    with path.with_name(f".{path.stem}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        rows = [other for other in saved_rows(path) if cell_of(other) != cell_of(row)]
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps({"settings": settings, "rows": [*rows, row]}, indent=1) + "\n")
+        os.replace(temporary, path)
 
 
 def positive(text: str) -> int:

@@ -8,8 +8,6 @@ Results go to benchmarks/results/images.json one by one; what is there is not ru
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,7 +20,7 @@ import numpy as np
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegressionCV
 
-from common import DATA_DIR, ROOT
+from common import DATA_DIR, ROOT, save_row, saved_rows
 from widebnn.data import load_dataset
 from widebnn.diagnostics.calibration import classification_scores
 from widebnn.estimators import WideBNNClassifier
@@ -137,8 +135,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR)
     parser.add_argument("--cells", default=CELLS)
     options = parser.parse_args()
-    found = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-    done = {cell_of(row) for row in found}
+    done = {cell_of(row) for row in saved_rows(RESULTS)}
     for cell in options.cells.split(","):
         data, rows = cell.split(":")
         for methods in METHODS:
@@ -146,10 +143,7 @@ def main() -> None:
             if not missing or ("softmax" in methods[0] and int(rows) > SOFTMAX_ROWS):
                 continue
             for row in run(data, int(rows), methods, options.data_dir):
-                found = [old for old in found if cell_of(old) != cell_of(row)] + [row]
-                temporary = RESULTS.with_suffix(".tmp")
-                temporary.write_text(json.dumps({"settings": SETTINGS, "rows": found}, indent=1) + "\n")
-                os.replace(temporary, RESULTS)
+                save_row(RESULTS, SETTINGS, row, cell_of)
                 print(row, flush=True)
 
 

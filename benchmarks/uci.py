@@ -10,9 +10,6 @@ the command can be interrupted, or run for several tables at once.
 from __future__ import annotations
 
 import argparse
-import fcntl
-import json
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,7 +25,7 @@ from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from common import ROOT
+from common import ROOT, save_row, saved_rows
 from widebnn.diagnostics.calibration import regression_scores
 from widebnn.estimators import WideBNNRegressor
 from widebnn.estimators.transform import bend, location_and_scale, log_slope, unbent_moments
@@ -227,21 +224,6 @@ def is_current(row: dict[str, Any]) -> bool:
     return row.get("version", 1) == VERSIONS[row["method"]]
 
 
-def saved() -> list[dict[str, Any]]:
-    """All rows so far."""
-    return json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-
-
-def save(row: dict[str, Any]) -> None:
-    """Add a row, in place of an older one of the same cell; other processes may be doing the same."""
-    with (RESULTS.parent / ".uci.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        rows = [other for other in saved() if cell_of(other) != cell_of(row)]
-        temporary = RESULTS.with_suffix(".tmp")
-        temporary.write_text(json.dumps({"settings": SETTINGS, "rows": [*rows, row]}, indent=1) + "\n")
-        os.replace(temporary, RESULTS)
-
-
 def cell_of(row: dict[str, Any]) -> tuple[str, str, int]:
     """Table, method and repeat."""
     return row["table"], row["method"], row["repeat"]
@@ -256,7 +238,7 @@ def main() -> None:
     parser.add_argument("--repeats", default="0-9", help="the numbers of the splits, such as 0-4")
     options = parser.parse_args()
     first, _, last = options.repeats.partition("-")
-    done = {cell_of(row) for row in saved() if is_current(row)}
+    done = {cell_of(row) for row in saved_rows(RESULTS) if is_current(row)}
     missing = [
         (table, methods, repeat)
         for repeat in range(int(first), int(last or first) + 1)
@@ -267,7 +249,7 @@ def main() -> None:
     began = time.perf_counter()
     for i, (table, methods, repeat) in enumerate(missing):
         for row in run(table, methods, repeat, options.data_dir):
-            save(row)
+            save_row(RESULTS, SETTINGS, row, cell_of)
             left = (time.perf_counter() - began) / (i + 1) * (len(missing) - i - 1)
             print(
                 f"[{i + 1} of {len(missing)}, about {left / 60:.0f} min left] {table} {row['method']} {repeat}: rmse "

@@ -63,6 +63,18 @@ def test_ten_classes():
     assert model.score(x[200:700], y[200:700]) > linear.score(x[200:700] / 16, y[200:700]) - 0.05
 
 
+def test_labels_without_noise_get_some(monkeypatch):
+    """Classes that are far apart; the evidence alone would take next to none, in which chains hardly move."""
+    monkeypatch.setattr(classifier, "posterior", lambda *data, **options: None)
+    rng = np.random.default_rng(0)
+    labels = np.arange(30) % 2
+    x = 4.0 * labels[:, None] + 0.1 * rng.normal(size=(30, 2))
+    model = WideBNNClassifier(likelihood="regression", **QUICK)
+    with pytest.raises(AttributeError):  # nothing to sample
+        model.fit(x, labels)
+    assert model.hyperparameters_.noise == pytest.approx(classifier.LEAST_NOISE, rel=1e-6)
+
+
 @pytest.mark.parametrize(("inputs", "coordinates"), [(2, "weights"), (30, "function")])
 def test_softmax_has_the_cheaper_coordinates(monkeypatch, inputs, coordinates):
     """Both are the same posterior (tests/posteriors); a kernel's root pays where it saves rows of hidden weights."""

@@ -183,6 +183,16 @@ def test_noise_is_recovered(noise):
     assert abs(math.log(result.noise / noise)) < 4 * error
 
 
+def test_noise_stays_above_its_least():
+    """Of a function without noise; what is fixed need not."""
+    x = np.linspace(-2, 2, 40)[:, None]
+    y = np.sin(2 * x)
+    options = {"depths": 1, "activations": "erf"}
+    assert choose_hyperparameters(x, y, **options).noise < 0.01
+    assert choose_hyperparameters(x, y, **options, least_noise=0.05).noise == pytest.approx(0.05, rel=1e-6)
+    assert choose_hyperparameters(x, y, **options, least_noise=0.05, fixed={"noise": 0.02}).noise == 0.02
+
+
 def test_fixed_values_stay():
     x, y = regression_data()
     fixed = {"noise": 0.35, "bias_std": 0.0, "readout_bias_std": 25.0}

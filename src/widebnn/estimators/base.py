@@ -94,11 +94,12 @@ class WideBNN(BaseEstimator):
         x: np.ndarray,
         standard_targets: Callable[[np.ndarray, int], np.ndarray],
         build: Callable[..., NetworkTarget],
+        **options: Any,
     ) -> None:
         """Everything after the checks of x (n x m).
 
         ``standard_targets(x, seed)`` are what the evidence looks at, n x outputs, and ``build(x, dtype)`` is the target
-        for ``network_``; both are given standardised inputs.
+        for ``network_``; both are given standardised inputs. ``options`` are more of :func:`choose_hyperparameters`.
         """
         clock = _Clock(self.max_minutes)
         width = check_integer("width", self.width, 1)
@@ -114,6 +115,7 @@ class WideBNN(BaseEstimator):
                 input_scales=self._has_input_scales(x),
                 seed=seed,
                 watch=progress.update,
+                **options,
             )
         if self.hyperparameters_.input_scales is not None:
             self.x_scale_ = self.x_scale_ / np.array(self.hyperparameters_.input_scales)

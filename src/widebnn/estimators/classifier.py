@@ -19,6 +19,9 @@ from widebnn.posteriors import LogNormal, posterior
 
 LABEL_SHIFT = 0.1
 """Label regression: the targets are one-hot rows minus this, as in the paper."""
+LEAST_NOISE = 0.05
+"""Of label regression, unless given. Labels have no noise, and their evidence likes next to none. Predictions hardly
+change below this, where the function at new inputs is more uncertain than that, and chains get ever slower."""
 LOGIT_SCALE = LogNormal(3.0, log_sd=1.0)
 """Prior of the standard deviation of a logit."""
 COMPONENTS = 500
@@ -32,7 +35,7 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
     is the fast alternative, the paper's regression on one-hot labels minus 0.1, in which a class is predicted with the
     probability that its noisy output is the largest. In both, the inputs are standardised, and depth, activation and
     scales that are not given are chosen by the evidence of label regression in the infinite-width limit. ``noise``
-    belongs to label regression, as for :class:`WideBNNRegressor`.
+    belongs to label regression, as for :class:`WideBNNRegressor`; unless given it is at least 0.05.
 
     Attributes after ``fit``: ``classes_``, and those of :class:`WideBNNRegressor`.
     """
@@ -87,7 +90,8 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
             return posterior(self.network_, x, one_hot - LABEL_SHIFT, noise=noise, dtype=dtype)
 
         # One-hot rows add up to one: evidence would count a direction without noise, contrasts have what they say.
-        self._fit(X, lambda x, seed: one_hot @ _contrasts(len(self.classes_)), build)
+        options = {} if is_softmax else {"least_noise": LEAST_NOISE}
+        self._fit(X, lambda x, seed: one_hot @ _contrasts(len(self.classes_)), build, **options)
         return self
 
     def _with_unit_outputs(self, x: np.ndarray) -> Any:

@@ -104,6 +104,7 @@ def choose_hyperparameters(
     fixed: Mapping[str, float] | None = None,
     input_scales: bool = False,
     max_rows: int = 4000,
+    least_noise: float = _SCALES["noise"].low,
     seed: int = 0,
     watch: Callable[[float, str], None] | None = None,
 ) -> Hyperparameters:
@@ -118,7 +119,7 @@ def choose_hyperparameters(
     gives no absurd values. Its medians are the defaults of :func:`widebnn.dense` and noise 0.1; one standard
     deviation is a factor of e for the two weight scales and of e^1.5 for the biases and the noise. The search
     stays in these intervals: weight_std 0.05 to 20, readout_weight_std 0.01 to 100, biases 0.001 to 20, noise
-    0.001 to 10. Fixed values need not. Between candidates the evidence without the prior decides.
+    ``least_noise`` to 10. Fixed values need not. Between candidates the evidence without the prior decides.
 
     With ``input_scales`` each column of x also gets a scale of its own (automatic relevance determination), a priori
     log-normal with median 1 and standard deviation a factor of e: multiply x with them before the network.
@@ -137,6 +138,7 @@ def choose_hyperparameters(
     if not depths or not activations:
         raise WidebnnError(f"depths and activations must not be empty; got {depths} and {activations}.")
     max_rows = check_integer("max_rows", max_rows, 1)
+    least_noise = check_real("least_noise", least_noise, above=0, at_most=1.0)
     seed = check_integer("seed", seed, 0)
     drawn = np.random.default_rng(seed).permutation(len(x))[:max_rows]
     x, y = x[drawn], y[drawn]
@@ -153,7 +155,7 @@ def choose_hyperparameters(
         """The evidence of a candidate, and where it is largest, given its best scales for fewer rows."""
         own = input_scales and z is not None
         evaluated = progress.next(f"{activation}, {depth} hidden layer{'s' * (depth > 1)}, {rows} rows")
-        objective = _Objective(x[:rows], y[:rows], depth, activation, pinned, own, evaluated)
+        objective = _Objective(x[:rows], y[:rows], depth, activation, pinned, own, least_noise, evaluated)
         z = None if z is None else np.concatenate([z, np.zeros(len(objective.log_sds) - len(z))])
         z = objective.search() if z is None or not objective.is_finite(z) else objective.minimise(z)
         return _Fit(depth, activation, objective.evidence_at(z), z, objective.log_scales(z))
@@ -230,6 +232,7 @@ class _Objective:
         activation: str,
         pinned: Mapping[str, float],
         input_scales: bool = False,
+        least_noise: float = _SCALES["noise"].low,
         watch: Callable[[], None] = lambda: None,
     ):
         self.rows, self.pinned, self.watch = len(x), pinned, watch
@@ -239,7 +242,8 @@ class _Objective:
         self.log_evidence: Callable[..., tuple[float, np.ndarray]] = functools.partial(_value_and_gradient, **data)
         self.known: dict[bytes, tuple[float, np.ndarray]] = {}
         inputs = x.shape[1] if input_scales else 0
-        kinds = [*_SCALES.values(), *[_INPUT_SCALE] * inputs]
+        scales_of = _SCALES | {"noise": _SCALES["noise"]._replace(low=least_noise)}
+        kinds = [*scales_of.values(), *[_INPUT_SCALE] * inputs]
         self.free = np.array([name not in pinned for name in _SCALES] + [True] * inputs)
         scales = np.array([pinned.get(name, scale.centre) for name, scale in _SCALES.items()] + [1.0] * inputs)
         self.centre = np.log(scales, out=np.full(len(scales), -np.inf), where=scales > 0)

@@ -126,6 +126,7 @@ def test_fit_says_what_it_did(regression, folder):
         "note: column 'unit' of",
         "is 'cm' in all rows and left out",
         "Fitting 'price' to 60 rows, 3 columns, 5 inputs (size, weight, weight is missing, colour = blue, colour",
+        "Draws end after 10 minutes, enough or not (--max-minutes)",
         "effective draws",
         "noise, in units of the target",
         "acceptance rate",
@@ -134,7 +135,7 @@ def test_fit_says_what_it_did(regression, folder):
     ):
         assert words in done.stdout
     model = load(place)
-    assert isinstance(model, WideBNNRegressor) and model.n_features_in_ == 5
+    assert isinstance(model, WideBNNRegressor) and (model.n_features_in_, model.max_minutes) == (5, 10.0)
     assert sorted(path.name for path in place.iterdir()) == sorted(FILES)
 
 
@@ -198,7 +199,9 @@ def test_evaluate(regression, folder, tmp_path, widebnn):
 
 
 def test_classes(classes, folder, tmp_path, widebnn):
-    assert isinstance(load(classes[1]), WideBNNClassifier)
+    model = load(classes[1])
+    assert isinstance(model, WideBNNClassifier) and model.max_minutes is None
+    assert "minutes, enough or not" not in classes[0].stdout
     code, stdout, _ = widebnn("predict", classes[1], folder / "test.csv")
     rows = list(csv.DictReader(stdout.splitlines()))
     assert code == 0 and list(rows[0]) == ["class", "p[big]", "p[small]"] and len(rows) == 40

@@ -186,6 +186,8 @@ def fit_table(settings: dict[str, Any]) -> None:
     )
     _say_notes(console, notes)
     _say(console, f"Fitting {target!r} to {len(x)} rows, {inputs}")
+    if settings["max_minutes"] is not None:
+        _say(console, f"Draws end after {settings['max_minutes']:g} minutes, enough or not (--max-minutes)")
     if begin(running, "fit", settings):
         _say(console, f"Going on with the fit in {running}")
     try:

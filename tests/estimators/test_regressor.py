@@ -111,23 +111,39 @@ def test_fits_end_when_their_time_is_over(data):
         WideBNNRegressor(**settings, max_minutes=-1).fit(data[0][:20], data[1][:20])
 
 
-def test_a_longer_run_that_time_ended_counts_only_if_it_has_more(data, monkeypatch):
-    """The clock is at its end in the second run: its ten draws do not replace the first run's forty."""
+@pytest.fixture
+def runs(monkeypatch):
+    """Options of the runs of a fit (a pilot, the first run, longer ones), and other options for the n-th of them."""
     from widebnn.estimators import base
 
-    runs = []
+    seen, other = [], {}
 
-    def slow(target, *arguments, **options):
-        runs.append(options)
-        late = {"max_seconds": 0.0} if len(runs) == 3 else {}
-        return widebnn.sample(target, *arguments, **options | late)
+    def sample(target, *arguments, **options):
+        seen.append(options)
+        return widebnn.sample(target, *arguments, **options | other.get(len(seen), {}))
 
-    monkeypatch.setattr(base, "sample", slow)
+    monkeypatch.setattr(base, "sample", sample)
     monkeypatch.setattr(base, "_drifts", lambda lp: False)
-    settings = {"width": 8, "depth": 1, "activation": "erf", "noise": NOISE, "burn_in": 4, "random_state": 0}
+    return seen, other
+
+
+TOO_SHORT = {"width": 8, "depth": 1, "activation": "erf", "noise": NOISE, "burn_in": 4, "target_ess": 40}
+
+
+def test_a_longer_run_that_time_ended_counts_only_if_it_has_more(data, runs):
+    """The clock is at its end in the second run: its ten draws do not replace the first run's forty."""
+    seen, other = runs
+    other[3] = {"max_seconds": 0.0}
     with pytest.warns(ConvergenceWarning, match="raise max_minutes"):
-        model = WideBNNRegressor(**settings, target_ess=40, max_minutes=60).fit(data[0][:20], data[1][:20])
-    assert len(runs) == 3 and runs[2]["steps"] > runs[1]["steps"] == 40
+        model = WideBNNRegressor(**TOO_SHORT, max_minutes=60, random_state=0).fit(data[0][:20], data[1][:20])
+    assert len(seen) == 3 and seen[2]["steps"] > seen[1]["steps"] == 40
+    assert model.diagnostics_["steps"] == 40
+
+
+def test_no_run_is_repeated_that_would_be_no_longer(data, runs):
+    with pytest.warns(ConvergenceWarning, match="raise max_steps .now 79."):
+        model = WideBNNRegressor(**TOO_SHORT, max_steps=79, random_state=0).fit(data[0][:20], data[1][:20])
+    assert [options["steps"] for options in runs[0]] == [2, 40]
     assert model.diagnostics_["steps"] == 40
 
 

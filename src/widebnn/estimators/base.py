@@ -162,7 +162,8 @@ class WideBNN(BaseEstimator):
     def _sample(self, target: NetworkTarget, seed: int, clock: _Clock) -> Result:
         """One run, and where that has too few effective draws longer ones, each going on from the one before.
 
-        No other is begun where the time left would end it before it has more draws.
+        Each is at least twice as long, or is not begun: neither where there are too few steps left for that, nor where
+        time would end it before it has more draws.
         """
         chains = check_integer("chains", self.chains, 1)
         burn_in = check_integer("burn_in", self.burn_in, 1)
@@ -203,7 +204,7 @@ class WideBNN(BaseEstimator):
             raise KeyboardInterrupt  # Ctrl-C, and nothing to predict with, or something to go on from
         self.diagnostics_ = diagnose(result, target.y)
         late = is_partial(result)
-        while self._shortcomings(wanted) and steps < most and not result.interrupted:
+        while self._shortcomings(wanted) and 2 * steps <= most and not result.interrupted:
             late = late or clock.left() < result.seconds
             if late:
                 break

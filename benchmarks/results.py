@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from common import ROOT, digits
-from images import CELLS
+from images import CELLS, SOFTMAX_ROWS
 from report import RESULTS, table
 from uci import DISTINCT, GP_ROWS, TABLES, is_current
 from widebnn.estimators.base import RHAT_LIMIT
@@ -190,7 +190,8 @@ Accuracy, expected calibration error (15 bins of equal width) and log loss on 70
 images. A limit has the hyperparameters of the network above it, and its seconds do not count the search for them; with
 the softmax likelihood it is sampled too. Hyperparameters are chosen by the evidence of label regression in both cases.
 R-hat is that of the slowest direction too: where it is well above 1, as with more rows than units, the chains have
-not converged, and the estimator warns. The seconds were taken with other work on the machine.
+not converged, and the estimator warns. With more than {SOFTMAX_ROWS} images there is label regression only. The seconds
+were taken with other work on the machine, those of 4096 images on one core.
 {f"Not yet whole: {', '.join(missing)}." if missing else ""}
 
 {table(header, body)}

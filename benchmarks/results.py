@@ -191,7 +191,8 @@ images. A limit has the hyperparameters of the network above it, and its seconds
 the softmax likelihood it is sampled too. Hyperparameters are chosen by the evidence of label regression in both cases.
 R-hat is that of the slowest direction too: where it is well above 1, as with more rows than units, the chains have
 not converged, and the estimator warns. With more than {SOFTMAX_ROWS} images there is label regression only. The seconds
-were taken with other work on the machine, those of 4096 images on one core.
+were taken with other work on the machine, those of 4096 images on one core. All networks but that of 4096 images were
+measured when a fit that fell short made a second run, no longer than the first, and kept that one.
 {f"Not yet whole: {', '.join(missing)}." if missing else ""}
 
 {table(header, body)}

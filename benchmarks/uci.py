@@ -1,6 +1,6 @@
 """Test error, likelihood and calibration on UCI tables, beside a Gaussian process, a deep ensemble and the limit.
 
-python benchmarks/uci.py --data-dir DIR [--tables yacht,energy] [--repeats 0-9] [--methods widebnn,gp,ensemble]
+python benchmarks/uci.py --data-dir DIR [--tables yacht,energy] [--repeats 0-9] [--methods widebnn,nngp,gp,ensemble]
 
 Every repeat has its own split, 90 % training and 10 % test rows, drawn with the repeat's number as seed. Results go to
 benchmarks/results/uci.json one by one; what is there, by the present version of the method, is not run again, so that
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from common import ROOT, save_row, saved_rows
 from widebnn.diagnostics.calibration import regression_scores
 from widebnn.estimators import WideBNNRegressor
-from widebnn.estimators.transform import bend, location_and_scale, log_slope, unbent_moments
+from widebnn.estimators.transform import bend, choose_bend, location_and_scale, log_slope, unbent_moments
+from widebnn.networks.evidence import choose_hyperparameters
 from widebnn.networks.nngp import gp_posterior
 
 RESULTS = ROOT / "benchmarks" / "results" / "uci.json"
@@ -45,6 +46,8 @@ SETTINGS: dict[str, Any] = {
     "max_minutes": None,
 }
 """Of the network: a narrower one and fewer draws than the defaults, so that 50 fits take an hour and not days."""
+MANY_ROWS, MANY_WIDTH = 5000, 512
+"""With more rows than this 256 units cannot follow them, and the network is so wide."""
 GP_ROWS = 1000
 """Hyperparameters of scikit-learn's process are fitted to at most this many rows, and all rows are conditioned on."""
 VERSIONS = {"widebnn": 2, "nngp": 2, "gp": 1, "ensemble": 1}
@@ -103,27 +106,40 @@ class Units:
         return Predictive(mean.mean(axis=0), density, ndtr(z).mean(axis=0), details)
 
 
-def run_networks(split: Split, seed: int) -> Iterator[Predictive]:
-    """The estimator as it comes but for SETTINGS, and the limit of its network with the same hyperparameters."""
-    model = WideBNNRegressor(**SETTINGS, random_state=seed).fit(split.x, split.y)
+def run_network(split: Split, seed: int) -> Predictive:
+    """The estimator as it comes but for SETTINGS."""
+    width = MANY_WIDTH if len(split.x) > MANY_ROWS else SETTINGS["width"]
+    model = WideBNNRegressor(**SETTINGS | {"width": width}, random_state=seed).fit(split.x, split.y)
     chosen = model.hyperparameters_
     found = {name: model.diagnostics_[name] for name in ("ess", "rhat", "steps", "acceptance_rate")}
-    found |= {"noise": float(model.noise_[0]), "depth": chosen.depth}
+    found |= {"noise": float(model.noise_[0]), "width": width, "depth": chosen.depth}
     found |= {"activation": chosen.activation, "bent": model.y_bend_ is not None}
-    yield Predictive(
+    found |= {"heavy": chosen.row_noise is not None}
+    return Predictive(
         model.predict(split.x_test),
         model.log_density(split.x_test, split.y_test),
         model.cdf(split.x_test, split.y_test),
         found,
     )
-    units = Units(split.y, model.y_bend_)
-    x, x_test = ((x - model.x_mean_) / model.x_scale_ for x in (split.x, split.x_test))
+
+
+def run_limit(split: Split, seed: int) -> Predictive:
+    """The infinite network with normal noise, as the evidence likes it best among those of one and two layers."""
+    seed = int(np.random.RandomState(seed).randint(2**31 - 1))  # what the estimator makes of its random_state
+    y = split.y[:, None]
+    options: dict[str, Any] = {"input_scales": True, "seed": seed}
+    b = choose_bend(split.x, y, always=False, depths=1, activations="gelu", **options)
+    units = Units(split.y, b)
+    chosen = choose_hyperparameters(split.x, units.standard(split.y), **options)
+    x, x_test = (x * np.array(chosen.input_scales) for x in (split.x, split.x_test))
+    began = time.perf_counter()
     limit = gp_posterior(chosen.network(x.shape[1], 1), x, units.standard(split.y), chosen.noise, x_test)
     std = np.sqrt(limit.variance + chosen.noise**2)
-    yield units.mixture(limit.mean[None, :, 0], std[None], split.y_test)
+    details = {"depth": chosen.depth, "seconds": time.perf_counter() - began}  # without the search
+    return units.mixture(limit.mean[None, :, 0], std[None], split.y_test, **details)
 
 
-def run_gp(split: Split, seed: int) -> Iterator[Predictive]:
+def run_gp(split: Split, seed: int) -> Predictive:
     """scikit-learn's, with a squared exponential kernel, one length scale per input, and noise."""
     inputs, units = split.x.shape[1], Units(split.y)
     y = units.standard(split.y)
@@ -133,12 +149,10 @@ def run_gp(split: Split, seed: int) -> Iterator[Predictive]:
     if len(rows) < len(split.x):
         model = GaussianProcessRegressor(model.kernel_, optimizer=None).fit(split.x, y)
     mean, std = model.predict(split.x_test, return_std=True)
-    yield units.mixture(mean[None], std[None], split.y_test)
+    return units.mixture(mean[None], std[None], split.y_test)
 
 
-def run_ensemble(
-    split: Split, seed: int, members: int = 5, units: int = 50, updates: int = 20_000
-) -> Iterator[Predictive]:
+def run_ensemble(split: Split, seed: int, members: int = 5, units: int = 50, updates: int = 20_000) -> Predictive:
     """Networks that predict mean and variance (Lakshminarayanan et al. 2017), each stopped where a tenth held out says.
 
     Two hidden layers of 50 ReLU units, Adam with rate 0.005, batches of 100 rows, at most 1000 epochs.
@@ -148,7 +162,7 @@ def run_ensemble(
     epochs = min(1000, updates // max(1, len(split.x) // 111))
     found = [_train(key, standard, units, epochs) for key in jax.random.split(jax.random.key(seed), members)]
     means, stds = (np.stack(part) for part in zip(*found, strict=True))
-    yield scale.mixture(means, stds, split.y_test, members=members)
+    return scale.mixture(means, stds, split.y_test, members=members)
 
 
 def _train(key: jax.Array, split: Split, units: int, epochs: int) -> tuple[np.ndarray, np.ndarray]:
@@ -198,25 +212,25 @@ def _train(key: jax.Array, split: Split, units: int, epochs: int) -> tuple[np.nd
     return np.asarray(mean, np.float64), np.asarray(std, np.float64)
 
 
-METHODS: dict[tuple[str, ...], Callable[[Split, int], Iterator[Predictive]]] = {
-    ("widebnn", "nngp"): run_networks,
-    ("gp",): run_gp,
-    ("ensemble",): run_ensemble,
+METHODS: dict[str, Callable[[Split, int], Predictive]] = {
+    "widebnn": run_network,
+    "nngp": run_limit,
+    "gp": run_gp,
+    "ensemble": run_ensemble,
 }
-"""What gives the predictions of which methods, in that order."""
 
 
-def run(name: str, methods: tuple[str, ...], repeat: int, data_dir: Path) -> Iterator[dict[str, Any]]:
-    """The rows of some methods for one split."""
+def run(name: str, method: str, repeat: int, data_dir: Path) -> dict[str, Any]:
+    """The row of a method for one split."""
     split = load_split(name, repeat, data_dir)
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for method, found in zip(methods, METHODS[methods](split, repeat), strict=True):
-            seconds, began = time.perf_counter() - began, time.perf_counter()
-            scores = regression_scores(split.y_test, found.mean, found.log_density, found.below)
-            cell = {"table": name, "method": method, "repeat": repeat, "version": VERSIONS[method]}
-            yield cell | {"rows": len(split.x)} | scores | {"seconds": seconds} | found.details
+        found = METHODS[method](split, repeat)
+    seconds = time.perf_counter() - began
+    scores = regression_scores(split.y_test, found.mean, found.log_density, found.below)
+    cell = {"table": name, "method": method, "repeat": repeat, "version": VERSIONS[method]}
+    return cell | {"rows": len(split.x)} | scores | {"seconds": seconds} | found.details
 
 
 def is_current(row: dict[str, Any]) -> bool:
@@ -234,29 +248,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR)
     parser.add_argument("--tables", default=",".join(TABLES))
-    parser.add_argument("--methods", default="widebnn,gp,ensemble", help="widebnn brings its limit, nngp")
+    parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--repeats", default="0-9", help="the numbers of the splits, such as 0-4")
     options = parser.parse_args()
     first, _, last = options.repeats.partition("-")
     done = {cell_of(row) for row in saved_rows(RESULTS) if is_current(row)}
     missing = [
-        (table, methods, repeat)
+        (table, method, repeat)
         for repeat in range(int(first), int(last or first) + 1)
         for table in options.tables.split(",")
-        for methods in METHODS
-        if methods[0] in options.methods.split(",") and any((table, method, repeat) not in done for method in methods)
+        for method in options.methods.split(",")
+        if (table, method, repeat) not in done
     ]
     began = time.perf_counter()
-    for i, (table, methods, repeat) in enumerate(missing):
-        for row in run(table, methods, repeat, options.data_dir):
-            save_row(RESULTS, SETTINGS, row, cell_of)
-            left = (time.perf_counter() - began) / (i + 1) * (len(missing) - i - 1)
-            print(
-                f"[{i + 1} of {len(missing)}, about {left / 60:.0f} min left] {table} {row['method']} {repeat}: rmse "
-                f"{row['rmse']:.3f}, nll {row['nll']:.3f}, 90 % intervals cover {row['coverage_90']:.1%}, "
-                f"{row['seconds']:.0f} s",
-                flush=True,
-            )
+    for i, (table, method, repeat) in enumerate(missing):
+        row = run(table, method, repeat, options.data_dir)
+        save_row(RESULTS, SETTINGS, row, cell_of)
+        left = (time.perf_counter() - began) / (i + 1) * (len(missing) - i - 1)
+        print(
+            f"[{i + 1} of {len(missing)}, about {left / 60:.0f} min left] {table} {method} {repeat}: rmse "
+            f"{row['rmse']:.3f}, nll {row['nll']:.3f}, 90 % intervals cover {row['coverage_90']:.1%}, "
+            f"{row['seconds']:.0f} s",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -52,6 +52,14 @@ class Likelihood(StrEnum):
     regression = "regression"
 
 
+class Tails(StrEnum):
+    """Tails of the errors of regression, for --help."""
+
+    auto = "auto"
+    heavy = "heavy"
+    normal = "normal"
+
+
 class Transform(StrEnum):
     """Scales of the target, for --help."""
 
@@ -100,6 +108,13 @@ def fit(
             show_default="auto: where the evidence is clearly for it",
         ),
     ] = None,
+    tails: Annotated[
+        Tails | None,
+        typer.Option(
+            help="Tails of the errors: heavy where a few are much larger than most.",
+            show_default="auto: heavy where that is clearly better",
+        ),
+    ] = None,
     likelihood: Annotated[
         Likelihood | None,
         typer.Option(
@@ -138,6 +153,7 @@ def fit(
         "noise": noise,
         "input_scales": input_scales,
         "transform": None if transform is None else transform.value,
+        "tails": None if tails is None else tails.value,
         "likelihood": None if likelihood is None else likelihood.value,
         "chains": chains,
         "burn_in": burn_in,
@@ -178,6 +194,7 @@ def fit_table(settings: dict[str, Any]) -> None:
         classify,
         likelihood=settings["likelihood"],
         transform=settings["transform"],
+        tails=settings["tails"],
         noise=noise if noise in (None, "sample") else check_real("noise", noise, above=0),
         random_state=settings["random_state"],
         progress=None,
@@ -337,16 +354,19 @@ def evaluate(
 # --- models
 
 
-def _estimator(classify: bool, likelihood: str | None, transform: str | None, **parameters: Any) -> Any:
+def _estimator(
+    classify: bool, likelihood: str | None, transform: str | None, tails: str | None, **parameters: Any
+) -> Any:
     from widebnn import estimators
 
     if classify:
-        if transform is not None:
-            raise WidebnnError(f"--transform {transform} is for numbers; drop it or --classify.")
+        for name, value in {"transform": transform, "tails": tails}.items():
+            if value is not None:
+                raise WidebnnError(f"--{name} {value} is for numbers; drop it or --classify.")
         return estimators.WideBNNClassifier(likelihood=likelihood or "softmax", **parameters)
     if likelihood is not None:
         raise WidebnnError(f"--likelihood {likelihood} is for classes; add --classify or leave it out.")
-    return estimators.WideBNNRegressor(target_transform=transform or "auto", **parameters)
+    return estimators.WideBNNRegressor(target_transform=transform or "auto", noise_tails=tails or "auto", **parameters)
 
 
 def _load(folder: Path) -> tuple[Any, TableEncoding]:
@@ -417,6 +437,7 @@ def _summary(model: Any) -> dict[str, Any]:
         bent = model.y_bend_ is not None
         rows["scale of the target"] = f"asinh(target / {model.y_bend_[0]:.4g})" if bent else "as it is"
         rows["noise, in units of the target" + (", at its median" if bent else "")] = float(model.noise_.mean())
+        rows["tails of the noise"] = "normal" if chosen.row_noise is None else "heavy"
     for name in ("weight", "bias", "readout_weight", "readout_bias"):
         rows[f"prior std: {name.replace('_', ' ')}"] = getattr(chosen, f"{name}_std")
     rows |= {"draws": found["draws"], "effective draws": found["ess"], "largest R-hat": found["rhat"]}

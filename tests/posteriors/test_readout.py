@@ -119,3 +119,34 @@ def test_float32_features_float64_factorisation():
     assert mixed.dtype == jnp.float64
     np.testing.assert_allclose(mixed, exact, atol=1e-2)
     assert jax.grad(log_evidence)(wide.astype(jnp.float32), y, 0.1).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("form", ["primal", "dual"])
+def test_noise_of_every_row(shape, form):
+    """Evidence, its gradients, mean, variance and root of the readout against the textbook, the constant included."""
+    psi, y, _ = problem(*shape)
+    noise = jnp.asarray(np.random.default_rng(5).uniform(0.1, 1.0, size=len(psi)))
+
+    def naive(psi, y, noise, constant=0.0):
+        k = psi @ psi.T + jnp.diag(noise**2) + constant**2
+        return -0.5 * (y.shape[1] * jnp.linalg.slogdet(2 * jnp.pi * k)[1] + jnp.sum(y * jnp.linalg.solve(k, y)))
+
+    for constant in (0.0, 0.7):
+        np.testing.assert_allclose(
+            log_evidence(psi, y, noise, form, constant), naive(psi, y, noise, constant), rtol=1e-12
+        )
+        ours = jax.grad(lambda *a, c=constant: log_evidence(*a, form, c), argnums=(0, 1, 2))(psi, y, noise)
+        expected = jax.grad(lambda *a, c=constant: naive(*a, c), argnums=(0, 1, 2))(psi, y, noise)
+        for a, b in zip(ours, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    scaled = np.asarray(psi) / np.asarray(noise)[:, None]
+    sigma = np.linalg.inv(np.eye(shape[1]) + scaled.T @ scaled)
+    given = condition(psi, y, noise, form)
+    np.testing.assert_allclose(given.gain(y), sigma @ scaled.T @ (y / noise[:, None]), atol=1e-11)
+    np.testing.assert_allclose(given.variance(psi[:2]), np.diag(psi[:2] @ sigma @ psi[:2].T), atol=1e-11)
+    root = square_root(psi, noise, form)
+    np.testing.assert_allclose(root.multiply(root.multiply(jnp.eye(shape[1]))), sigma, atol=1e-11)
+    draws = jax.vmap(given.draw)(jax.random.split(jax.random.key(0), 20_000))[..., 0]
+    np.testing.assert_allclose(draws.mean(axis=0), given.gain(y)[:, 0], atol=0.03)
+    np.testing.assert_allclose(np.cov(draws.T), sigma, atol=0.03)

@@ -1,8 +1,9 @@
 """Every model that is sampled, and every sampler in every coordinate system of it, for the joint test of harness.py.
 
 ``SETTINGS`` are the models: regression with known and with unknown noise, classification with known and with unknown
-scale of the logits, two hidden layers, the paper's chain on all weights (``space="full"``), and single precision, which
-is what users have unless they ask for double. ``combinations()`` are all that the package offers of them.
+scale of the logits, two hidden layers, the paper's chain on all weights (``space="full"``), noise of its own for every
+row, single precision, which is what users have unless they ask for double, and gradients in single precision.
+``combinations()`` are all that the package offers of them.
 """
 
 import functools
@@ -144,6 +145,45 @@ UNKNOWN_NOISE = Problem(noisy_draw, noisy_data, noisy_functions, **POSITIONS, re
 
 def unknown_noise_target(coordinates):
     return lambda y: widebnn.posterior(NETWORK, X, y, noise=NOISE_PRIOR, coordinates=coordinates, dtype="float64")
+
+
+# The same with a noise for every row: z has one number for each.
+
+ROW_NOISE = widebnn.LogNormal(NOISE, log_sd=0.8, per_row=True)
+
+
+def unequal_data(key, theta):
+    weights, z = theta
+    f = apply(NETWORK, weights, jnp.asarray(X))
+    return f + ROW_NOISE.at(z)[:, None] * jax.random.normal(key, f.shape)
+
+
+def unequal_draw(key):
+    weights_key, z_key, data_key = jax.random.split(key, 3)
+    theta = gaussian_draw(weights_key)[0], jax.random.normal(z_key, (len(X),))
+    return theta, unequal_data(data_key, theta)
+
+
+def unequal_functions(theta, y):
+    weights, z = theta
+    squares = jnp.sum((y - apply(NETWORK, weights, jnp.asarray(X))) ** 2, axis=1)
+    return test_functions(weights, y) | {
+        "z": z[0],
+        "z squared": jnp.sum(z**2),
+        "product of z": z[0] * z[1],
+        "standardised residual": jnp.sum(squares / ROW_NOISE.at(z) ** 2),
+        "z times residual": jnp.sum(z * squares),
+        "z times another residual": z[0] * squares[1],
+        "z times readout": z[2] * jnp.sum(weights.readout**2),
+        "z times y": jnp.sum(z * jnp.sum(y**2, axis=1)),
+    }
+
+
+UNEQUAL_NOISE = Problem(unequal_draw, unequal_data, unequal_functions, **POSITIONS, reference=40_000)
+
+
+def unequal_noise_target(coordinates):
+    return lambda y: widebnn.posterior(NETWORK, X, y, noise=ROW_NOISE, coordinates=coordinates, dtype="float64")
 
 
 # Classification. Every input comes with several labels, so that the posterior is far from the prior, and equal inputs
@@ -350,17 +390,28 @@ def single_target(coordinates):
     return lambda y: widebnn.posterior(NETWORK, X, y, noise=NOISE, coordinates=coordinates, dtype="float32")
 
 
+# Gradients in single precision, everything else in double.
+
+
+def mixed_target(coordinates):
+    return lambda y: widebnn.posterior(NETWORK, X, y, noise=NOISE, coordinates=coordinates, dtype="mixed")
+
+
 def gaussian_target(coordinates):
     return lambda y: widebnn.posterior(NETWORK, X, y, noise=NOISE, coordinates=coordinates, dtype="float64")
 
 
 REGRESSION = {"": STEP_SIZES | {"auto": 0.7}, "weights": WEIGHT_SPACE_STEP_SIZES | {"auto": 0.25}}
+UNEQUAL = REGRESSION | {"weights": REGRESSION["weights"] | {"auto": 0.12}}
 CLASSIFICATION = {"": dict.fromkeys(SAMPLERS, 0.4) | {"rwmh": 0.3, "pcnl": 0.5, "hmc": 0.3, "auto": 0.3}}
 HIGH_DIMENSION = {"": STEP_SIZES | {"rwmh": 0.15, "mala": 0.4, "underdamped": 0.4, "hmc": 0.3, "auto": 0.7}}
 FEW = ("pcn", "pcnl", "hmc", "auto")
 SETTINGS = {
     "known noise": Setting(GAUSSIAN, gaussian_target, tuple(COORDINATES), REGRESSION),
     "unknown noise": Setting(UNKNOWN_NOISE, unknown_noise_target, tuple(COORDINATES), REGRESSION, length=SHORTER),
+    "noise of every row": Setting(
+        UNEQUAL_NOISE, unequal_noise_target, tuple(COORDINATES), UNEQUAL, FEW, length=SHORTER
+    ),
     "softmax": Setting(LABELS, label_target, ("weights", "function"), CLASSIFICATION, length=SHORTER),
     "softmax of unknown scale": Setting(
         UNKNOWN_SCALE,
@@ -372,4 +423,5 @@ SETTINGS = {
     "two hidden layers": Setting(DEEP, deep_target, ("marginal", "function"), REGRESSION, FEW),
     "all weights": Setting(WIDE, lambda coordinates: wide_target, ("function",), HIGH_DIMENSION),
     "single precision": Setting(SINGLE, single_target, tuple(COORDINATES), REGRESSION, ("pcn", "auto")),
+    "mixed precision": Setting(GAUSSIAN, mixed_target, tuple(COORDINATES), REGRESSION, ("pcnl", "auto")),
 }

@@ -10,6 +10,7 @@ from harness import ALPHA
 
 SHORT = {("known noise", "auto", "function"), ("two hidden layers", "pcn", "function")}
 SHORT |= {("all weights", "underdamped", "function"), ("single precision", "auto", "function")}
+SHORT |= {("mixed precision", "auto", "function"), ("mixed precision", "pcnl", "weights")}
 
 
 def is_short(setting, kernel, coordinates):
@@ -32,7 +33,7 @@ def check(setting, kernel, coordinates):
 
 @pytest.mark.parametrize(
     ("setting", "name", "coordinates"),
-    parameters({"known noise", "two hidden layers", "all weights", "single precision"}, is_short),
+    parameters({"known noise", "two hidden layers", "all weights", "single precision", "mixed precision"}, is_short),
 )
 def test_conservation_and_geweke(setting, name, coordinates):
     check(setting, name, coordinates)

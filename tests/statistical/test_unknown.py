@@ -13,7 +13,9 @@ SHORT = ("pcn", "hilbert_hmc")
 
 @pytest.mark.parametrize(
     ("setting", "sampler", "coordinates"),
-    parameters({"unknown noise", "softmax of unknown scale"}, lambda setting, kernel, _: kernel in SHORT),
+    parameters(
+        {"unknown noise", "noise of every row", "softmax of unknown scale"}, lambda _, kernel, __: kernel in SHORT
+    ),
 )
 def test_conservation_and_geweke(setting, sampler, coordinates):
     check(setting, sampler, coordinates)

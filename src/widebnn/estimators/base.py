@@ -30,6 +30,9 @@ from widebnn.sampling import Result, sample
 from widebnn.sampling.progress import SearchProgress
 
 DEPTHS = (1, 2)
+DEEP_ROWS = 5000
+"""With more rows there is one hidden layer unless asked otherwise: a second one doubles the cost of a step, and where
+rows are many and units few its chains move so slowly that the fit is worse, whatever the evidence of the limit says."""
 ACTIVATIONS = ("gelu", "relu", "erf")
 MANY_INPUTS = 32
 """With more inputs than this they all have the same scale unless asked otherwise."""
@@ -92,14 +95,14 @@ class WideBNN(BaseEstimator):
     def _fit(
         self,
         x: np.ndarray,
-        standard_targets: Callable[[np.ndarray, int], np.ndarray],
+        standard_targets: Callable[[np.ndarray, int], tuple[np.ndarray, dict[str, Any]]],
         build: Callable[..., NetworkTarget],
-        **options: Any,
     ) -> None:
         """Everything after the checks of x (n x m).
 
-        ``standard_targets(x, seed)`` are what the evidence looks at, n x outputs, and ``build(x, dtype)`` is the target
-        for ``network_``; both are given standardised inputs. ``options`` are more of :func:`choose_hyperparameters`.
+        ``standard_targets(x, seed)`` are what the evidence looks at, n x outputs, and more options of
+        :func:`choose_hyperparameters`; ``build(x, dtype)`` is the target for ``network_``. Both are given standardised
+        inputs.
         """
         clock = _Clock(self.max_minutes)
         width = check_integer("width", self.width, 1)
@@ -107,10 +110,11 @@ class WideBNN(BaseEstimator):
         self.x_mean_, self.x_scale_ = location_and_scale(x)
         x = self._standardise(x)
         with SearchProgress(self.progress) as progress:
+            targets, options = standard_targets(x, seed)
             self.hyperparameters_ = choose_hyperparameters(
                 x,
-                standard_targets(x, seed),
-                **self._candidates(),
+                targets,
+                **self._candidates(len(x)),
                 fixed=self._fixed_scales(),
                 input_scales=self._has_input_scales(x),
                 seed=seed,
@@ -125,10 +129,11 @@ class WideBNN(BaseEstimator):
         self.ensemble_: Ensemble = to_ensemble(result.draws, len(self.network_.widths))
         self.posterior_ = _datatree(result)
 
-    def _candidates(self) -> dict[str, Any]:
+    def _candidates(self, rows: int) -> dict[str, Any]:
         """What the evidence may choose from."""
+        depths = DEPTHS if rows <= DEEP_ROWS else DEPTHS[:1]
         return {
-            "depths": DEPTHS if self.depth is None else (check_integer("depth", self.depth, 1),),
+            "depths": depths if self.depth is None else (check_integer("depth", self.depth, 1),),
             "activations": ACTIVATIONS if self.activation is None else (self.activation,),
         }
 
@@ -149,15 +154,20 @@ class WideBNN(BaseEstimator):
         return given
 
     def _sample_precisely(self, build: Callable[[str], NetworkTarget], seed: int, clock: _Clock) -> Result:
-        """In float32 where that is enough; tables often have little noise and nearly equal rows, where it is not."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", PrecisionWarning)
-                return self._sample(build("float32"), seed, clock)
-        except StoreError:
-            raise
-        except (PrecisionWarning, WidebnnError):  # the latter if not even the start is finite
-            return self._sample(build("float64"), seed, clock)
+        """In float32 where that is enough, else with float32 gradients where those are.
+
+        Tables often have little noise and nearly equal rows, where float32 is not.
+        """
+        for dtype in ("float32", "mixed"):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error", PrecisionWarning)
+                    return self._sample(build(dtype), seed, clock)
+            except StoreError:
+                raise
+            except (PrecisionWarning, WidebnnError):  # the latter if not even the start is finite
+                continue
+        return self._sample(build("float64"), seed, clock)
 
     def _sample(self, target: NetworkTarget, seed: int, clock: _Clock) -> Result:
         """One run, and where that has too few effective draws longer ones, each going on from the one before.
@@ -251,7 +261,7 @@ class WideBNN(BaseEstimator):
 
     def _folder(self, target: NetworkTarget, name: str) -> Path | None:
         """Where a part of the fit is stored."""
-        return None if self.store is None else Path(self.store) / f"{target.x.dtype.name}-{name}"
+        return None if self.store is None else Path(self.store) / f"{target.dtype}-{name}"
 
     def save(self, folder: Any) -> None:
         """Write the fitted estimator to a new folder of open files (:mod:`widebnn.estimators.saving`)."""

@@ -91,7 +91,7 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
 
         # One-hot rows add up to one: evidence would count a direction without noise, contrasts have what they say.
         options = {} if is_softmax else {"least_noise": LEAST_NOISE}
-        self._fit(X, lambda x, seed: one_hot @ _contrasts(len(self.classes_)), build, **options)
+        self._fit(X, lambda x, seed: (one_hot @ _contrasts(len(self.classes_)), options), build)
         return self
 
     def _with_unit_outputs(self, x: np.ndarray) -> Any:
@@ -113,7 +113,7 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
     def _probabilities(self, _rows: slice, means: np.ndarray, draws: np.ndarray) -> np.ndarray:
         if self.likelihood == "softmax":
             return softmax(draws[..., 0], axis=2).mean(axis=0)
-        centres, std = predictive(means, draws, self.ensemble_.noise)
+        centres, std, _ = predictive(means, draws, self.ensemble_.noise)
         step = max(1, len(centres) // COMPONENTS)
         return argmax_probabilities(centres[::step], std[::step])
 

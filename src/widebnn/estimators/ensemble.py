@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from widebnn.networks.dense import DenseNetwork, Layer
+from widebnn.networks.evidence import normal_nodes
 from widebnn.posteriors.readout import condition
 from widebnn.posteriors.target import NetworkTarget
 from widebnn.precision import double_precision
@@ -38,7 +39,7 @@ class Ensemble(NamedTuple):
     readout: np.ndarray
     """draws x features x outputs x copies: exact draws of it."""
     noise: np.ndarray
-    """draws: the standard deviation of an observation; softmax: 0."""
+    """draws: the standard deviation of a new observation; softmax: 0."""
 
 
 def copies_of_readout(target: NetworkTarget) -> int:
@@ -69,7 +70,7 @@ def collect_networks(target: NetworkTarget) -> Collect:
                 mean, draws = readouts(readout_key, u, psi)
             kept = {f"w{i}": layer.w for i, layer in enumerate(weights.hidden)}
             kept |= {f"b{i}": layer.b for i, layer in enumerate(weights.hidden)}
-            kept |= {"mean": mean, "readout": draws, "noise": jnp.asarray(target.noise_at(u))}
+            kept |= {"mean": mean, "readout": draws, "noise": jnp.asarray(target.new_noise_at(u))}
             kept |= {"f_train": psi.astype(jnp.float64) @ mean.astype(jnp.float64)}
             if target.unknown_at is not None and target.likelihood == "softmax":
                 kept["logit_scale"] = target.unknown_at(u)
@@ -120,31 +121,51 @@ def _evaluate(network: DenseNetwork, hidden: Any, readout: jax.Array, x: jax.Arr
     return jax.lax.map(one, (hidden, readout))
 
 
-def predictive(means: np.ndarray, draws: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """New observations as an equal mixture of normals, one per network: centres and standard deviations.
+class Mixture(NamedTuple):
+    """A mixture of normals for every row and output, its components along the first axis."""
+
+    centres: np.ndarray
+    """components x rows x outputs."""
+    std: np.ndarray
+    """components x rows x 1."""
+    weights: np.ndarray
+    """components; they add up to 1."""
+
+    def average(self, values: np.ndarray) -> np.ndarray:
+        """Over the components."""
+        return np.tensordot(self.weights, values, 1)
+
+
+def predictive(means: np.ndarray, draws: np.ndarray, noise: np.ndarray, spread: float = 0.0) -> Mixture:
+    """New observations as a mixture of normals, with one component per network.
 
     Given the hidden layers the function at an input is N(mean, v) in every output, independently, so that nothing is
     gained by drawing it. v is estimated by the draws of all networks together: wide networks hardly differ in it.
-    The result is members x rows x outputs, and members x rows x 1.
+    With ``spread`` the log of the noise differs by so much from row to row, and every network has several components.
     """
     v = np.mean((draws - means[..., None]) ** 2, axis=(0, 2, 3))
-    return means, np.sqrt(noise.astype(np.float64)[:, None] ** 2 + v)[..., None]
+    z, weights = normal_nodes() if spread else (np.zeros(1), np.ones(1))
+    factors = np.exp(spread * z - spread**2)  # their mean square is 1
+    each = np.outer(noise.astype(np.float64), factors).reshape(-1, 1)
+    std = np.sqrt(each**2 + v)[..., None]
+    return Mixture(np.repeat(means, len(z), axis=0), std, np.tile(weights, len(means)) / len(means))
 
 
-def mixture_quantiles(centres: np.ndarray, std: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Quantiles of an equal mixture of normals, whose components are along the first axis of both arrays.
+def mixture_quantiles(mixture: Mixture, levels: np.ndarray) -> np.ndarray:
+    """Quantiles of a mixture of normals.
 
     By bisection to float64 rounding; the result has the levels along its first axis.
     """
     from scipy.special import ndtr
 
+    centres, std, _ = mixture
     levels = np.asarray(levels, np.float64).reshape(-1, *([1] * (centres.ndim - 1)))
     reach = 10.0 * std.max(axis=0)
     low = np.broadcast_to(centres.min(axis=0) - reach, (len(levels), *centres.shape[1:])).copy()
     high = np.broadcast_to(centres.max(axis=0) + reach, low.shape).copy()
     for _ in range(math.ceil(math.log2(1e12))):
         middle = 0.5 * (low + high)
-        below = np.stack([ndtr((m - centres) / std).mean(axis=0) for m in middle])
+        below = np.stack([mixture.average(ndtr((m - centres) / std)) for m in middle])
         right = below < levels
         low, high = np.where(right, middle, low), np.where(right, high, middle)
     return 0.5 * (low + high)

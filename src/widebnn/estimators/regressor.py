@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import logsumexp, ndtr
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widebnn.errors import WidebnnError, check_choice, check_integer, check_numbers
 from widebnn.estimators.base import NOISE_PRIOR, WideBNN
-from widebnn.estimators.ensemble import mixture_quantiles, predictive
+from widebnn.estimators.ensemble import Mixture, mixture_quantiles, predictive
 from widebnn.estimators.transform import bend, choose_bend, location_and_scale, log_slope, unbend, unbent_moments
-from widebnn.posteriors import posterior
+from widebnn.posteriors import LogNormal, posterior
 
 COMPONENTS = 1000
 """Most components of the predictive mixture that quantiles look at."""
@@ -33,6 +33,11 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
     Where errors grow with the target, the network is fitted to asinh(y / b): ``target_transform="auto"`` does that if
     the evidence is clearly for it, ``"asinh"`` always and ``"none"`` never. Everything predicted is in units of y.
 
+    Where a few errors are much larger than most, noise differs from row to row (its log is normal, which gives errors
+    heavy tails), so that outliers neither bend the function nor widen all intervals: ``noise_tails="auto"`` does that
+    if rows left out are clearly predicted better and the targets are not bent, ``"heavy"`` always and ``"normal"``
+    never. Noise that is given, or sampled as one number for all rows, has normal tails.
+
     With ``store``, a folder, the chains are written there while they run: a fit that was stopped goes on when it is
     called again with the same data and parameters, and ends with the same model; one that ``max_minutes`` ended goes on
     for as long again.
@@ -47,6 +52,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         width: int = 1024,
         *,
         target_transform: str = "auto",
+        noise_tails: str = "auto",
         depth: int | None = None,
         activation: str | None = None,
         noise: float | str | None = None,
@@ -78,16 +84,32 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         def standard_targets(x, seed):
             self.y_bend_ = self._choose_bend(x, y, seed)
             self.y_mean_, self.y_scale_ = location_and_scale(bend(y, self.y_bend_))
-            return self._standardise_targets(y)
+            return self._standardise_targets(y), {"row_noise": self._row_noise()}
 
         def build(x, dtype):
-            noise = NOISE_PRIOR if self.noise == "sample" else self.hyperparameters_.noise
+            chosen = self.hyperparameters_
+            noise: Any = NOISE_PRIOR if self.noise == "sample" else chosen.noise
+            if chosen.row_noise is not None:
+                noise = LogNormal(*chosen.row_noise, per_row=True)
             return posterior(self.network_, x, self._standardise_targets(y), noise=noise, dtype=dtype)
 
         self._fit(X, standard_targets, build)
         slope = np.exp(log_slope(np.median(y, axis=0), self.y_bend_))
         self.noise_ = float(np.mean(self.ensemble_.noise)) * self.y_scale_ / slope
         return self
+
+    def _row_noise(self) -> bool | None:
+        """Whether noise differs from row to row; None: if that is clearly better."""
+        tails = check_choice("noise_tails", self.noise_tails, ("auto", "heavy", "normal"))
+        if tails == "heavy" and self.noise is not None:
+            raise WidebnnError(
+                f"noise={self.noise!r} is the same for all rows, noise_tails='heavy' is not; leave one out."
+            )
+        if tails == "heavy" and self.y_bend_ is not None:
+            raise WidebnnError("target_transform='asinh' needs noise_tails='normal': bent heavy tails have no mean.")
+        if tails == "normal" or self.noise is not None or self.y_bend_ is not None:
+            return False
+        return True if tails == "heavy" else None
 
     def _choose_bend(self, x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray | None:
         transform = check_choice("target_transform", self.target_transform, ("auto", "asinh", "none"))
@@ -96,28 +118,29 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
             raise WidebnnError(
                 f"noise={self.noise!r} is in units of y and target_transform='asinh' bends them; leave one out."
             )
-        if transform == "none" or own_noise:
+        if transform == "none" or own_noise or (transform == "auto" and self.noise_tails == "heavy"):
             return None
-        options = {name: values[:1] for name, values in self._candidates().items()}
+        options = {name: values[:1] for name, values in self._candidates(len(x)).items()}
         options |= {"fixed": self._fixed_scales(), "input_scales": self._has_input_scales(x)}
         return choose_bend(x, y, seed, always=transform == "asinh", **options)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The posterior mean; with ``return_std`` also the standard deviation of a new observation."""
-        parts = self._evaluate(X, lambda _, means, draws: self._moments(*self._predictive(means, draws)))
+        parts = self._evaluate(X, lambda _, means, draws: self._moments(self._predictive(means, draws)))
         mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
         if not return_std:
             return self._shape(mean, raw=True)
         return self._shape(mean, raw=True), self._shape(np.sqrt(variance), raw=True)
 
-    def _moments(self, centres: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _moments(self, mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of new observations, rows x outputs."""
-        centres, std = centres * self.y_scale_ + self.y_mean_, std * self.y_scale_
+        centres, std = mixture.centres * self.y_scale_ + self.y_mean_, mixture.std * self.y_scale_
         if self.y_bend_ is None:
-            return centres.mean(axis=0), centres.var(axis=0) + np.mean(std**2, axis=0)
+            mean = mixture.average(centres)
+            return mean, mixture.average((centres - mean) ** 2 + std**2)
         first, second = unbent_moments(centres, std, self.y_bend_)
-        mean = first.mean(axis=0)
-        return mean, np.maximum(second.mean(axis=0) - mean**2, 0.0)
+        mean = mixture.average(first)
+        return mean, np.maximum(mixture.average(second) - mean**2, 0.0)
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> np.ndarray:
         """Quantiles of a new observation, the levels along the first axis."""
@@ -126,9 +149,8 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
             raise ValueError(f"quantiles must lie between 0 and 1, got {levels.tolist()}.")
 
         def reduce(_rows, means, draws):
-            centres, std = self._predictive(means, draws)
-            step = max(1, len(centres) // COMPONENTS)
-            return mixture_quantiles(centres[::step], std[::step], levels)
+            step = max(1, len(means) // COMPONENTS)
+            return mixture_quantiles(self._predictive(means, draws, step), levels)
 
         return np.stack([self._shape(q) for q in np.concatenate(self._evaluate(X, reduce), axis=1)])
 
@@ -137,9 +159,9 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         raw, y = self._checked_targets(X, y)
 
         def reduce(rows, means, draws):
-            centres, std = self._predictive(means, draws)
+            centres, std, weights = self._predictive(means, draws)
             logs = np.sum(-0.5 * ((y[rows] - centres) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi), axis=2)
-            return np.logaddexp.reduce(logs, axis=0) - np.log(len(logs))
+            return logsumexp(logs, axis=0, b=weights[:, None])
 
         slopes = log_slope(raw, self.y_bend_) - np.log(self.y_scale_)
         return np.concatenate(self._evaluate(X, reduce)) + np.sum(slopes, axis=1)
@@ -149,8 +171,8 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         _, y = self._checked_targets(X, y)
 
         def reduce(rows, means, draws):
-            centres, std = self._predictive(means, draws)
-            return ndtr((y[rows] - centres) / std).mean(axis=0)
+            mixture = self._predictive(means, draws)
+            return mixture.average(ndtr((y[rows] - mixture.centres) / mixture.std))
 
         return self._shape(np.concatenate(self._evaluate(X, reduce)), raw=True)
 
@@ -167,7 +189,10 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         parts = self._evaluate(X, lambda _rows, _means, draws: draws[member, :, :, copy])
         samples = np.concatenate(parts, axis=1)
         if noise:
-            samples = samples + self._noise()[member, None, None] * random.standard_normal(samples.shape)
+            std, spread = np.asarray(self.ensemble_.noise, np.float64)[member, None, None], self._spread()
+            if spread:
+                std = std * np.exp(spread * random.standard_normal((*samples.shape[:2], 1)) - spread**2)
+            samples = samples + std * random.standard_normal(samples.shape)
         return np.stack([self._shape(one) for one in samples], axis=-1)
 
     def _checked_targets(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -181,11 +206,13 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
     def _standardise_targets(self, y: np.ndarray) -> np.ndarray:
         return (bend(y, self.y_bend_) - self.y_mean_) / self.y_scale_
 
-    def _noise(self) -> np.ndarray:
-        return np.asarray(self.ensemble_.noise, np.float64)
+    def _spread(self) -> float:
+        """Of the log of the noise, from row to row."""
+        return 0.0 if self.hyperparameters_.row_noise is None else self.hyperparameters_.row_noise[1]
 
-    def _predictive(self, means: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return predictive(means, draws, self.ensemble_.noise)
+    def _predictive(self, means: np.ndarray, draws: np.ndarray, step: int = 1) -> Mixture:
+        """New observations, by every ``step``-th network."""
+        return predictive(means[::step], draws[::step], self.ensemble_.noise[::step], self._spread())
 
     def _shape(self, values: np.ndarray, raw: bool = False) -> np.ndarray:
         values = values if raw else unbend(values * self.y_scale_ + self.y_mean_, self.y_bend_)

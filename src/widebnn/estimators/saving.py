@@ -40,7 +40,7 @@ from widebnn.networks.dense import DenseNetwork, Layer, dense
 from widebnn.networks.evidence import Hyperparameters
 from widebnn.sampling.result import datatree
 
-FORMAT, VERSION = "widebnn-model", 1
+FORMAT, VERSION = "widebnn-model", 2
 DOCUMENT, ARRAYS, POSTERIOR = "model.json", "ensemble.npz", "posterior.nc"
 KINDS: dict[str, type[WideBNN]] = {"regressor": WideBNNRegressor, "classifier": WideBNNClassifier}
 NEEDED = {
@@ -259,6 +259,11 @@ def _hyperparameters(values: dict[str, Any]) -> Hyperparameters:
     _require(set(values) <= set(HINTS), "there are unknown hyperparameters")
     for name, value in values.items():
         _require(_fits(value, HINTS[name]), f"hyperparameter {name} has the wrong type")
+    row_noise = values.get("row_noise")
+    _require(
+        row_noise is None or (len(row_noise) == 2 and all(type(one) is float and 0 < one < 100 for one in row_noise)),
+        "hyperparameter row_noise must be two positive numbers",
+    )
     return Hyperparameters(**values)
 
 

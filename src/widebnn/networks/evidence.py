@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
+import scipy.special
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
 from widebnn.errors import WidebnnError, check_choice, check_integer, check_numbers, check_real
@@ -58,6 +59,10 @@ _COMPARED_ROWS = 200
 # Where there are twice as many rows, the best few of them are compared again with so many.
 _COMPARED_AGAIN = (500, 2000)
 _FINALISTS = 3
+# The least and the largest spread of the log of the noise of a row, and how much likelier it must make the rows to be
+# preferred to equal noise.
+_SPREADS = (0.01, 1.5)
+_CLEARLY = 10.0
 # No entry of a standardised column of n numbers is larger than sqrt(n).
 _LARGEST_ENTRY = 1e4
 
@@ -81,6 +86,8 @@ class Hyperparameters(NamedTuple):
     """(depth, activation, log evidence with its best scales) of everything tried, given the rows of the comparison."""
     input_scales: tuple[float, ...] | None = None
     """What each column of x is multiplied with before it enters the network; None: nothing."""
+    row_noise: tuple[float, float] | None = None
+    """Median and spread of the log of noise that differs from row to row, if that was asked for and fits better."""
 
     def network(self, input_dim: int, width: int) -> DenseNetwork:
         """The dense network with these hyperparameters, every hidden layer ``width`` wide."""
@@ -105,6 +112,7 @@ def choose_hyperparameters(
     input_scales: bool = False,
     max_rows: int = 4000,
     least_noise: float = _SCALES["noise"].low,
+    row_noise: bool | None = False,
     seed: int = 0,
     watch: Callable[[float, str], None] | None = None,
 ) -> Hyperparameters:
@@ -130,6 +138,10 @@ def choose_hyperparameters(
     function changes. The scales of the best are then fitted to at most ``max_rows`` rows. Which rows is drawn with
     ``seed``, and the same seed gives the same result. Time grows like the cube of ``max_rows``. ``watch`` is called now
     and then with the share that is done, a guess, and a word.
+
+    With ``row_noise`` errors may have heavy tails: the noise of a row is log-normal, and its median and spread are
+    fitted to what the best candidate says of each row given all others. ``None`` keeps equal noise unless that is
+    clearly better.
     """
     x, y = _without_copies(*_checked_data(x, y))
     pinned = _checked_fixed({} if fixed is None else fixed)
@@ -168,6 +180,8 @@ def choose_hyperparameters(
         best = max(finals, key=lambda found: found.log_evidence)
         for rows in last:
             best = fit(rows, best.depth, best.activation, best.z)
+        used = last[-1] if last else few
+        errors = _left_out(x[:used], y[:used], best) if row_noise is not False and "noise" not in pinned else None
     scales = np.exp(best.log_scales).tolist()
     chosen = dict(zip(_SCALES, scales, strict=False)) | pinned  # exp(log(.)) rounds, pinned values do not
     return Hyperparameters(
@@ -177,7 +191,57 @@ def choose_hyperparameters(
         log_evidence=best.log_evidence,
         candidates=tuple(found[:3] for found in tried),
         input_scales=tuple(scales[len(_SCALES) :]) if input_scales else None,
+        row_noise=None if errors is None else _fit_row_noise(*errors, always=bool(row_noise)),
     )
+
+
+# --- noise that differs from row to row
+
+
+def _left_out(x: np.ndarray, y: np.ndarray, best: _Fit) -> tuple[np.ndarray, np.ndarray, float]:
+    """What all other rows say of each: errors of the means, n x outputs, variances of the function, and the noise.
+
+    With C the covariance of the targets the error is (C^-1 y)_i / (C^-1)_ii and its variance 1 / (C^-1)_ii.
+    """
+    noise = float(np.exp(best.log_scales[list(_SCALES).index("noise")]))
+    own = len(best.log_scales) > len(_SCALES)
+    data = {"x": jnp.asarray(x)} if own else {"gram": jnp.asarray(x @ x.T / x.shape[1])}
+    covariance = _covariance_at(best.log_scales, best.depth, best.activation, **data)
+    factor = dpotrf(np.array(covariance, order="F"), lower=True, overwrite_a=True)[0]
+    alpha = dpotrs(factor, y, lower=True)[0]
+    precision = np.diagonal(dpotri(factor, lower=True, overwrite_c=True)[0])
+    return alpha / precision[:, None], np.maximum(1 / precision - noise**2, 0.0), noise
+
+
+def _fit_row_noise(
+    errors: np.ndarray, variance: np.ndarray, noise: float, *, always: bool
+) -> tuple[float, float] | None:
+    """Median and spread of log-normal noise that make the errors likeliest; None unless clearly better than equal."""
+    z, weights = normal_nodes()
+
+    def minus_log_density(logs):
+        median, spread = np.exp(np.clip(logs, *np.log([(1e-4, _SPREADS[0]), (10.0, _SPREADS[1])])))
+        total = variance[:, None] + median**2 * np.exp(2 * spread * z)
+        squares = np.sum(errors**2, axis=1)[:, None] / total
+        logs = -0.5 * squares - 0.5 * errors.shape[1] * np.log(2 * math.pi * total)
+        return -float(np.sum(scipy.special.logsumexp(logs, axis=1, b=weights)))
+
+    def fit(spread, fixed):
+        start = np.log([noise, spread])
+        function = (lambda a: minus_log_density([a[0], start[1]])) if fixed else minus_log_density
+        return scipy.optimize.minimize(function, start[: 1 if fixed else 2], method="Nelder-Mead")
+
+    equal, unequal = fit(_SPREADS[0], fixed=True), fit(0.5, fixed=False)
+    if not always and unequal.fun > equal.fun - _CLEARLY:
+        return None
+    median, spread = np.exp(unequal.x)
+    return float(median), float(np.clip(spread, *_SPREADS))
+
+
+def normal_nodes(count: int = 15) -> tuple[np.ndarray, np.ndarray]:
+    """Points and weights of Gauss-Hermite quadrature for expectations under N(0, 1)."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / weights.sum()
 
 
 # --- the search

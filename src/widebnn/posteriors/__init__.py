@@ -16,6 +16,7 @@ from widebnn.networks.dense import DenseNetwork
 from widebnn.networks.network import Network
 from widebnn.posteriors.function_space import function_target
 from widebnn.posteriors.marginal import marginal_target
+from widebnn.posteriors.mixed import mixed_target
 from widebnn.posteriors.reparametrised import reparametrised_target
 from widebnn.posteriors.softmax import one_hot_labels, softmax_function_target, softmax_weights_target
 from widebnn.posteriors.target import NetworkTarget, Target
@@ -65,8 +66,9 @@ def posterior(
     coordinates, Gaussian likelihood) runs the paper's chain on all weights, exactly in law, at the reduced cost; by
     default only the coordinates that matter are moved, better for samplers that suffer from dimension. ``carry`` are
     inputs whose function values the chain carries, so that ``predict(key, u)`` moves smoothly with it; predictions at
-    any other inputs are exact conditional draws. ``dtype`` is the precision of weights and features; log-likelihoods
-    are computed in float64 from the n x n stage (softmax: the logits) on, always.
+    any other inputs are exact conditional draws. ``dtype`` is the precision of weights and features, ``float32``,
+    ``float64``, or ``mixed``: float64 with gradients of float32 features, as exact as float64 at nearly the cost of
+    float32 (mixed.py). Log-likelihoods are computed in float64 from the n x n stage (softmax: the logits) on, always.
     """
     if not isinstance(network, Network):
         raise WidebnnError(
@@ -86,11 +88,11 @@ def posterior(
         for name, value in {"classes": classes, "logit_scale": logit_scale}.items():
             if value is not None:
                 raise WidebnnError(f"{name}={value} belongs to likelihood='softmax', not to 'gaussian'; leave it out.")
-    dtype = check_choice("dtype", np.dtype(dtype).name, ("float32", "float64"))
+    dtype = check_choice("dtype", dtype if dtype == "mixed" else np.dtype(dtype).name, ("float32", "float64", "mixed"))
     x, y = _check_arrays(x, y)
     # Inputs are constants even where the call is traced (y need not be): their row space is found now.
     with double_precision(), jax.ensure_compile_time_eval():
-        x, y = jnp.asarray(x, dtype), jnp.asarray(y, dtype)
+        x, y = (jnp.asarray(array, "float64" if dtype == "mixed" else dtype) for array in (x, y))
     _check_network(network, x, coordinates, likelihood)
     full = check_choice("space", space, ("reduced", "full")) == "full"
     if full and isinstance(noise, LogNormal):
@@ -103,11 +105,15 @@ def posterior(
     elif full or carry is not None:
         raise WidebnnError(f"space='full' and carry belong to coordinates='function', not to {coordinates!r}.")
 
-    def in_double() -> NetworkTarget:
+    def in_dtype(name: str) -> NetworkTarget:
         with double_precision():
-            return build(network=network, x=x.astype(jnp.float64), y=y.astype(jnp.float64))
+            with jax.ensure_compile_time_eval():
+                arrays = {"x": x.astype(name), "y": y.astype(name)}
+            return dataclasses.replace(build(network=network, **arrays), dtype=name)
 
-    return dataclasses.replace(build(network=network, x=x, y=y), in_double=in_double)
+    if dtype == "mixed":
+        return mixed_target(in_dtype("float64"), in_dtype("float32"))
+    return dataclasses.replace(in_dtype(dtype), in_double=lambda: in_dtype("float64"))
 
 
 def _gaussian_builder(coordinates: str, noise: float | LogNormal | None) -> Callable[..., NetworkTarget]:

@@ -85,10 +85,10 @@ class FunctionSpace(NamedTuple):
 def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
     """Reduce the hidden layers of a dense network to their values at the inputs x."""
     dtype = x.dtype
-    # Equal inputs have equal function values: one row each, or the kernel of a deeper layer is singular.
+    # Equal inputs have equal function values: one row each, where the kernel of a deeper layer would be singular.
     rows = np.asarray(x, np.float64)
     distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
-    repeated = len(distinct) < len(rows)
+    repeated = len(distinct) < len(rows) and any(width >= len(distinct) for width in network.widths[:-1])
     rows = distinct if repeated else rows
     with double_precision(), jax.ensure_compile_time_eval():
         f_factor, v = row_space(np.asarray(network.hidden_inputs(jnp.asarray(rows))))

@@ -51,5 +51,16 @@ def lower_gram(a: jax.Array) -> jax.Array:
     rows = a.shape[0]
     if a.shape[1] >= FLAT * rows:
         return product(a, a.T)
-    blocks = [jnp.pad(product(a[first:end], a[:end].T), ((0, 0), (0, rows - end))) for first, end in row_blocks(rows)]
-    return jnp.concatenate(blocks) if len(blocks) > 1 else blocks[0]
+    return _stack_rows([product(a[first:end], a[:end].T) for first, end in row_blocks(rows)])
+
+
+def lower_gram_of_columns(a: jax.Array) -> jax.Array:
+    """The same of a' a, where a has many rows: its columns are taken where they are, a' is not formed."""
+    return _stack_rows([product(a[:, first:end].T, a[:, :end]) for first, end in row_blocks(a.shape[1])])
+
+
+def _stack_rows(blocks: list[jax.Array]) -> jax.Array:
+    """Blocks of rows, zero where they are shorter than the last."""
+    longest = blocks[-1].shape[1]
+    padded = [jnp.pad(block, ((0, 0), (0, longest - block.shape[1]))) for block in blocks]
+    return jnp.concatenate(padded) if len(padded) > 1 else padded[0]

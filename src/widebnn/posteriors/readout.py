@@ -9,6 +9,8 @@ With y = Psi theta + s e, theta and e standard normal, per output column:
 Each quantity has a *dual* form that factors K and a *primal* form that factors I + Psi'Psi/s^2. They are
 equal; the smaller matrix is used (``form="auto"``). Gram products run in the dtype of Psi, everything
 after them in float64, so callers must be inside ``precision.double_precision()``.
+
+Where every row has a noise of its own, s is a vector: Psi and y are divided by it row by row, and then s is 1.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.lax.linalg import cholesky, triangular_solve
 
-from widebnn.posteriors.products import double_product, lower_gram, product
+from widebnn.posteriors.products import double_product, lower_gram, lower_gram_of_columns, product
 from widebnn.posteriors.target import Prediction
 
 
@@ -31,9 +33,9 @@ def choose_form(n: int, p: int) -> str:
     return "dual" if n <= p else "primal"
 
 
-def _gram(a: jax.Array) -> jax.Array:
-    """a a' in the dtype of a, cast to float64; only its lower triangle is meant to be read."""
-    return lower_gram(a).astype(jnp.float64)
+def _gram(psi: jax.Array, form: str) -> jax.Array:
+    """Psi Psi' or Psi' Psi in the dtype of Psi, cast to float64; only its lower triangle is meant to be read."""
+    return (lower_gram(psi) if form == "dual" else lower_gram_of_columns(psi)).astype(jnp.float64)
 
 
 def _lower(matrix: jax.Array) -> jax.Array:
@@ -56,6 +58,11 @@ def _inverse_of_lower(factor: jax.Array) -> jax.Array:
     return jnp.block([[first, jnp.zeros((h, n - h))], [below, last]])
 
 
+def _per_noise(rows: jax.Array, noise: Any) -> jax.Array:
+    """Every row divided by its noise, in the dtype of the rows."""
+    return rows * (1 / noise)[:, None].astype(rows.dtype)
+
+
 class Conditional(NamedTuple):
     """The posterior of the readout given the features."""
 
@@ -69,18 +76,21 @@ class Conditional(NamedTuple):
     """(key, Psi*) -> a draw of the function at new features, its mean and variance."""
 
 
-def condition(psi: jax.Array, y: jax.Array, noise: float, form: str = "auto") -> Conditional:
+def condition(psi: jax.Array, y: jax.Array, noise: float | jax.Array, form: str = "auto") -> Conditional:
     """Condition the readout on the data.
 
     Draws use pathwise conditioning: theta = z + Psi' K^-1 (y - Psi z - s e) with z ~ N(0, I_p) and
     e ~ N(0, I_n) is exactly N(mu, Sigma), and no square root of Sigma is needed.
     """
+    if jnp.ndim(noise):
+        given = condition(_per_noise(psi, noise), _per_noise(y.astype(jnp.float64), noise), 1.0, form)
+        return given._replace(gain=lambda r: given.gain(_per_noise(r, noise)))
     n, p = psi.shape
     form = choose_form(n, p) if form == "auto" else form
     y = y.astype(jnp.float64)
     wide = psi.astype(jnp.float64)
     if form == "dual":
-        factor = _lower(_gram(psi) + noise**2 * jnp.eye(n))
+        factor = _lower(_gram(psi, form) + noise**2 * jnp.eye(n))
 
         def gain(r):
             return wide.T @ _solve_lower(factor, _solve_lower(factor, r), transpose=True)
@@ -90,7 +100,7 @@ def condition(psi: jax.Array, y: jax.Array, noise: float, form: str = "auto") ->
             explained = _solve_lower(factor, wide @ new.T)
             return jnp.sum(new**2, axis=1) - jnp.sum(explained**2, axis=0)
     else:
-        factor = _lower(_gram(psi.T) / noise**2 + jnp.eye(p))
+        factor = _lower(_gram(psi, form) / noise**2 + jnp.eye(p))
 
         def gain(r):
             return _solve_lower(factor, _solve_lower(factor, wide.T @ r / noise**2), transpose=True)
@@ -119,7 +129,7 @@ class SquareRoot(NamedTuple):
     divide: Callable[[jax.Array], jax.Array]
 
 
-def square_root(psi: jax.Array, noise: float, form: str = "auto") -> SquareRoot:
+def square_root(psi: jax.Array, noise: float | jax.Array, form: str = "auto") -> SquareRoot:
     """Sigma^{1/2} and Sigma^{-1/2} from the eigenvectors of the smaller Gram matrix.
 
     The symmetric root (rather than a Cholesky factor) makes the coordinates the same whichever form
@@ -128,10 +138,12 @@ def square_root(psi: jax.Array, noise: float, form: str = "auto") -> SquareRoot:
         Sigma^{1/2}  = I - Psi' U diag(1 / (t (t + s))) U' Psi,     t = sqrt(s^2 + lam)
         Sigma^{-1/2} = I + Psi' U diag(1 / (s (t + s))) U' Psi
     """
+    if jnp.ndim(noise):
+        psi, noise = _per_noise(psi, noise), 1.0
     n, p = psi.shape
     form = choose_form(n, p) if form == "auto" else form
     wide = psi.astype(jnp.float64)
-    gram = _gram(psi) if form == "dual" else _gram(psi.T)
+    gram = _gram(psi, form)
     lam, vectors = jnp.linalg.eigh(gram, symmetrize_input=False)
     t = jnp.sqrt(noise**2 + jnp.maximum(lam, 0.0))
     if form == "dual":
@@ -159,13 +171,13 @@ def _evidence(psi, y, noise, form, constant):
     outputs = y.shape[1]
     y = y.astype(jnp.float64)
     if form == "dual":
-        factor = _lower(_gram(psi) + constant**2 + noise**2 * jnp.eye(n))
+        factor = _lower(_gram(psi, form) + constant**2 + noise**2 * jnp.eye(n))
         white = _solve_lower(factor, y)
         half_log_det = jnp.sum(jnp.log(jnp.diagonal(factor)))
         quadratic = jnp.sum(white**2)
         weights = _solve_lower(factor, white, transpose=True)
     else:
-        factor = _lower(_gram(psi.T) / noise**2 + jnp.eye(p))
+        factor = _lower(_gram(psi, form) / noise**2 + jnp.eye(p))
         mu = _solve_lower(factor, _solve_lower(factor, double_product(psi.T, y) / noise**2), transpose=True)
         residual = y - double_product(psi, mu)
         half_log_det = jnp.sum(jnp.log(jnp.diagonal(factor))) + n * jnp.log(noise)
@@ -222,6 +234,11 @@ def log_evidence(
     """
     n, p = psi.shape
     form = choose_form(n, p + (constant != 0)) if form == "auto" else form
-    if form == "primal" and constant != 0:
+    noise = jnp.asarray(noise, jnp.float64)
+    if constant != 0 and (form == "primal" or noise.ndim):
         psi, constant = jnp.concatenate([psi, jnp.full((n, 1), constant, psi.dtype)], axis=1), 0.0
-    return _log_evidence(psi, y, jnp.asarray(noise, jnp.float64), form, constant)
+    if noise.ndim:
+        y, outputs = y.astype(jnp.float64), y.shape[1]
+        scaled = _log_evidence(_per_noise(psi, noise), _per_noise(y, noise), jnp.ones(()), form, constant)
+        return scaled - outputs * jnp.sum(jnp.log(noise))
+    return _log_evidence(psi, y, noise, form, constant)

@@ -57,6 +57,8 @@ class NetworkTarget(Target):
     """The inverse: the coordinates of given network weights."""
     predict: Callable[..., Prediction]
     """(key, u, x) -> the function at inputs x; draws exactly whatever u leaves open."""
+    dtype: str = "float32"
+    """``float32``, ``float64`` or ``mixed``."""
     in_double: Callable[[], NetworkTarget] | None = None
     """The same target, with the same numbers as data, in float64 throughout."""
     carry: Any = None
@@ -68,9 +70,16 @@ class NetworkTarget(Target):
     unknown_at: Callable[[Any], jax.Array] | None = None
     """u -> the scale that is sampled with the chain (unknown.py): the noise, or softmax: the scale of the logits."""
 
+    row_noise: Any = None
+    """The prior of the noise (a LogNormal), where every row has a noise of its own."""
+
     def noise_at(self, u: Any) -> Any:
-        """The standard deviation of the observations at a position of the chain."""
+        """The standard deviation of the observations at a position of the chain, one number or one for every row."""
         return self.noise if self.unknown_at is None or self.likelihood == "softmax" else self.unknown_at(u)
+
+    def new_noise_at(self, u: Any) -> Any:
+        """The standard deviation of new observations at a position of the chain, one number."""
+        return self.noise_at(u) if self.row_noise is None else self.row_noise.root_mean_square
 
     @property
     def dimension(self) -> int:

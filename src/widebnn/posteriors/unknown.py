@@ -7,12 +7,17 @@ The noise of the observations (Gaussian likelihood) or the scale of the logits (
 so that z joins the other coordinates, all N(0, I), and every sampler moves it with them. Nothing else changes: given z
 the target is that of a known scale, whose log-likelihood is differentiable in it. In coordinates that whiten or
 integrate the readout the conditional of the readout depends on s, and is taken at the chain's own.
+
+With ``per_row`` every observation has a noise of its own, and a coordinate of its own that says which. The errors then
+have heavy tails (a log-normal mixture of normals): an outlier is a row whose noise the chain finds to be large, and
+does not bend the function. The readout is integrated out all the same.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,10 +33,14 @@ from widebnn.precision import double_precision, in_double_precision
 
 @dataclasses.dataclass(frozen=True)
 class LogNormal:
-    """The prior of a positive number: its logarithm is N(log(median), log_sd^2)."""
+    """The prior of a positive number: its logarithm is N(log(median), log_sd^2).
+
+    As the prior of noise it may be ``per_row``: every row of the data then has a noise of its own.
+    """
 
     median: float
     log_sd: float = 1.0
+    per_row: bool = False
 
     def __post_init__(self) -> None:
         for name in ("median", "log_sd"):
@@ -41,6 +50,11 @@ class LogNormal:
         """The number at the coordinate z, which is N(0, 1) a priori; in float64."""
         return self.median * jnp.exp(self.log_sd * z.astype(jnp.float64))
 
+    @property
+    def root_mean_square(self) -> float:
+        """Of the number: the standard deviation of an observation whose noise it is."""
+        return self.median * math.exp(self.log_sd**2)
+
 
 class ExtendedPosition(NamedTuple):
     """Coordinates of a target with an unknown scale, all N(0, I) a priori."""
@@ -48,7 +62,7 @@ class ExtendedPosition(NamedTuple):
     network: Any
     """Those of the target whose scale is known."""
     z: jax.Array
-    """The scale is median exp(log_sd z)."""
+    """The scale is median exp(log_sd z); one number, or one for every row."""
 
 
 def unknown_noise_target(build: Callable[..., NetworkTarget], prior: LogNormal, **arguments: Any) -> NetworkTarget:
@@ -85,6 +99,7 @@ def _extended(known: Callable[[Any], NetworkTarget], prior: LogNormal) -> Networ
     with double_precision():
         middle = known(prior.median)
     unit_axes = middle.unit_axes
+    shape = (len(middle.y),) if prior.per_row else ()
 
     def at(z):
         with double_precision():
@@ -98,7 +113,9 @@ def _extended(known: Callable[[Any], NetworkTarget], prior: LogNormal) -> Networ
     def sample_reference(key):
         with double_precision():
             network_key, z_key = jax.random.split(key)
-            return ExtendedPosition(middle.sample_reference(network_key), jax.random.normal(z_key, (), middle.x.dtype))
+            return ExtendedPosition(
+                middle.sample_reference(network_key), jax.random.normal(z_key, shape, middle.x.dtype)
+            )
 
     def unknown_at(u):
         with double_precision():
@@ -107,7 +124,7 @@ def _extended(known: Callable[[Any], NetworkTarget], prior: LogNormal) -> Networ
     def from_weights(weights, z=0.0):
         """Weights say nothing of the scale: it is given by its coordinate, 0 for the median."""
         with double_precision():
-            z = jnp.asarray(z, middle.x.dtype)
+            z = jnp.broadcast_to(jnp.asarray(z, middle.x.dtype), shape)
             return ExtendedPosition(at(z).from_weights(weights), z)
 
     return dataclasses.replace(
@@ -118,6 +135,7 @@ def _extended(known: Callable[[Any], NetworkTarget], prior: LogNormal) -> Networ
         from_weights=from_weights,
         predict=lambda key, u, *x: at(u.z).predict(key, u.network, *x),
         unknown_at=unknown_at,
+        row_noise=prior if prior.per_row else None,
         unit_axes=None if unit_axes is None else lambda u: ExtendedPosition(unit_axes(u.network), -1),  # type: ignore
     )
 

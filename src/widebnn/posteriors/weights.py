@@ -12,10 +12,14 @@ from widebnn.posteriors.target import NetworkTarget, Prediction
 from widebnn.precision import double_precision, in_double_precision
 
 
-def gaussian_log_likelihood(f: jax.Array, y: jax.Array, noise: float) -> jax.Array:
-    """log N(y; f, s^2 I) over all entries, summed in float64."""
+def gaussian_log_likelihood(f: jax.Array, y: jax.Array, noise: float | jax.Array) -> jax.Array:
+    """log N(y; f, s^2 I) over all entries, summed in float64; s is one number, or one for every row."""
     residual = y.astype(jnp.float64) - f.astype(jnp.float64)
-    return -0.5 * jnp.sum(residual**2) / noise**2 - y.size * (jnp.log(noise) + 0.5 * math.log(2 * math.pi))
+    if jnp.ndim(noise):
+        residual, log_noise = residual / jnp.reshape(noise, (-1, 1)), y.shape[1] * jnp.sum(jnp.log(noise))
+    else:
+        residual, log_noise = residual / noise, y.size * jnp.log(noise)
+    return -0.5 * jnp.sum(residual**2) - log_noise - 0.5 * y.size * math.log(2 * math.pi)
 
 
 def sample_weights(network: Network, x: jax.Array, outputs: int, key: jax.Array) -> Weights:

@@ -46,9 +46,11 @@ def hilbert_hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int 
         num_steps = check_integer("num_steps", num_steps, 1)
     init = gradient_init(log_likelihood)
 
-    def kick(state, momentum, strength):
-        work = strength * inner(momentum, state.gradient) + strength**2 / 2 * inner(state.gradient, state.gradient)
-        return combine((1.0, momentum), (strength, state.gradient)), work
+    gradient_at = jax.grad(log_likelihood)
+
+    def kick(gradient, momentum, strength):
+        work = strength * inner(momentum, gradient) + strength**2 / 2 * inner(gradient, gradient)
+        return combine((1.0, momentum), (strength, gradient)), work
 
     def propose(state, noise, steps=None, e=e):
         if steps is None:
@@ -56,18 +58,24 @@ def hilbert_hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int 
         steps = jnp.asarray(steps)
         b = jnp.where(steps % 2 == 0, TWO_STAGE, 0.25)
 
-        def one_step(i, carry):
-            state, momentum, work = carry
-            moved = combine((jnp.cos(e), state.position), (jnp.sin(e), momentum))
-            momentum = combine((jnp.cos(e), momentum), (-jnp.sin(e), state.position))
-            state = init(moved)
-            between = jnp.where(i % 2 == 0, 2 - 4 * b, 4 * b)
-            momentum, more = kick(state, momentum, e * jnp.where(i == steps - 1, 2 * b, between))
-            return state, momentum, work + more
+        def rotate(position, momentum):
+            moved = combine((jnp.cos(e), position), (jnp.sin(e), momentum))
+            return moved, combine((jnp.cos(e), momentum), (-jnp.sin(e), position))
 
-        momentum, work = kick(state, noise, 2 * b * e)
-        end, _, work = jax.lax.fori_loop(0, steps, one_step, (state, momentum, work))
-        return Proposal(end, state, end.log_likelihood - state.log_likelihood - work)
+        def one_step(i, carry):
+            position, momentum, work = carry
+            position, momentum = rotate(position, momentum)
+            strength = e * jnp.where(i % 2 == 0, 2 - 4 * b, 4 * b)
+            momentum, more = kick(gradient_at(position), momentum, strength)
+            return position, momentum, work + more
+
+        momentum, work = kick(state.gradient, noise, 2 * b * e)
+        carry = state.position, momentum, work
+        position, momentum, work = jax.lax.fori_loop(0, steps - 1, one_step, carry)
+        position, momentum = rotate(position, momentum)
+        end = init(position)
+        _, more = kick(end.gradient, momentum, 2 * b * e)
+        return Proposal(end, state, end.log_likelihood - state.log_likelihood - work - more)
 
     def quarter_turn(share):
         """The number of rotations by at most e that make this share of a quarter turn, and their angle."""

@@ -45,10 +45,19 @@ def track(target: NetworkTarget, x_test: Any = None, *, projections: int = 100, 
         if target.likelihood == "softmax":
             y = jax.nn.one_hot(jax.random.categorical(noise_key, f), f.shape[1], dtype=f.dtype)
         else:
-            y = f + jnp.asarray(target.noise_at(position), f.dtype) * jax.random.normal(noise_key, f.shape, f.dtype)
+            y = f + _noise(target, noise_key, position, len(f)).astype(f.dtype) * jax.random.normal(
+                noise_key, f.shape, f.dtype
+            )
         kept = {"weights": project(position), "y": y[:n]}
         if len(f) > n:
             kept |= {"f_test": f[n:], "y_test": y[n:], "mean_test": mean[n:]}
         return kept
 
     return collect
+
+
+def _noise(target: NetworkTarget, key: jax.Array, position: Any, rows: int) -> jax.Array:
+    """The noise of new observations, rows x 1 or one number."""
+    if target.row_noise is None:
+        return jnp.asarray(target.noise_at(position))
+    return target.row_noise.at(jax.random.normal(jax.random.fold_in(key, 1), (rows, 1)))

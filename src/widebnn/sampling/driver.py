@@ -27,7 +27,7 @@ from widebnn.errors import PrecisionWarning, StoreError, WidebnnError, check_int
 from widebnn.posteriors.target import NetworkTarget, Target
 from widebnn.precision import double_precision, one_blas_thread
 from widebnn.samplers import SamplingAlgorithm, build_sampler
-from widebnn.samplers.tree import combine
+from widebnn.samplers.tree import combine, inner
 from widebnn.sampling.collect import Collect, everything
 from widebnn.sampling.placement import Placement
 from widebnn.sampling.progress import Progress
@@ -42,7 +42,9 @@ BUFFER_BYTES = 2**26
 CHECKPOINT_SHARE = 0.01
 """Where writing is slow it is done less often: at most this part of the time."""
 PRECISION_TOLERANCE = 1e-2
-"""How much float32 features may change a log acceptance ratio before sample() warns."""
+"""How much float32 features may change a log acceptance ratio, or a gradient, before sample() warns."""
+GENTLE = 100.0
+"""A gradient's error is relative, but one of PRECISION_TOLERANCE x GENTLE, 1, costs little acceptance anywhere."""
 LEAST_DRAWS = 10
 """Draws per chain that a limit of time leaves: with fewer of them nothing could be said about the chains."""
 MOST_CHAINS = 10_000
@@ -150,11 +152,13 @@ def sample(
 def precision_error(target: Target) -> Callable[[Any, Any], jax.Array] | None:
     """(u, w) -> how much float32 features change the log acceptance ratio of one typical proposal from u, with noise w.
 
-    None where there is nothing to compare.
+    Where only gradients are in float32, the relative error of one. None where there is nothing to compare.
     """
-    if not isinstance(target, NetworkTarget) or target.in_double is None or target.x.dtype != jnp.float32:
+    if not isinstance(target, NetworkTarget) or target.in_double is None or target.dtype == "float64":
         return None
     exact = target.in_double().log_likelihood
+    if target.dtype == "mixed":
+        return lambda u, w: _gradient_error(jax.grad(target.log_likelihood)(u), jax.grad(exact)(u))
 
     def error(u, w):
         v = combine((math.sqrt(1 - 0.1**2), u), (0.1, w))
@@ -164,6 +168,12 @@ def precision_error(target: Target) -> Callable[[Any, Any], jax.Array] | None:
         return jnp.abs(target.log_likelihood(v) - target.log_likelihood(u) - ratio) / jnp.maximum(1.0, jnp.abs(ratio))
 
     return error
+
+
+def _gradient_error(found: Any, exact: Any) -> jax.Array:
+    """Relative to the gradient, or to GENTLE where that is more."""
+    error = combine((1.0, found), (-1.0, exact))
+    return jnp.sqrt(inner(error, error)) / jnp.maximum(GENTLE, jnp.sqrt(inner(exact, exact)))
 
 
 def _plain(value: Any) -> Any:
@@ -283,10 +293,12 @@ class _Run:
             errors = self.place.jit(error_at)(positions, self.reference(keys))
             error = float(np.max(self.place.to_host(errors)))
             if not error < PRECISION_TOLERANCE:
+                what, instead = "the log acceptance ratio", "'mixed' or 'float64'"
+                if self.target.dtype == "mixed":  # type: ignore
+                    what, instead = "the gradient relatively", "'float64'"
                 warnings.warn(
-                    f"float32 features change the log acceptance ratio by about {error:.2g} here (nearly equal inputs, "
-                    "or noise that is tiny beside the outputs): pass dtype='float64' to posterior(), or use more noise "
-                    "if any",
+                    f"float32 features change {what} by about {error:.2g} here (nearly equal inputs, or noise that is "
+                    f"tiny beside the outputs): pass dtype={instead} to posterior(), or use more noise if any",
                     PrecisionWarning,
                     stacklevel=4,
                 )

@@ -1,0 +1,61 @@
+"""``dtype="mixed"``: the value of float64, the gradient of float32, and nothing of float64 where only that is asked."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import widebnn
+from widebnn.errors import PrecisionWarning
+from widebnn.posteriors import COORDINATES
+from widebnn.precision import double_precision
+from widebnn.samplers import hilbert_hmc
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(12, 3)), RNG.normal(size=(12, 2))
+NETWORK = widebnn.dense(3, [6], "erf")
+
+
+def target(dtype, coordinates="function", noise=0.2):
+    return widebnn.posterior(NETWORK, X, Y, noise=noise, coordinates=coordinates, dtype=dtype)
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+def test_value_of_double_and_gradient_of_single(coordinates):
+    mixed, double, single = (target(dtype, coordinates) for dtype in ("mixed", "float64", "float32"))
+    with double_precision():
+        u = mixed.sample_reference(jax.random.key(1))
+        narrow = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), u)
+        value, slope = jax.value_and_grad(mixed.log_likelihood)(u)
+        assert value == double.log_likelihood(u)
+        assert mixed.log_likelihood(u) == value
+        expected, exact = jax.grad(single.log_likelihood)(narrow), jax.grad(double.log_likelihood)(u)
+        for a, b, c in zip(*map(jax.tree.leaves, (slope, expected, exact)), strict=True):
+            assert a.dtype == jnp.float64
+            np.testing.assert_array_equal(a, np.asarray(b, np.float64))
+            np.testing.assert_allclose(a, c, rtol=1e-3, atol=1e-3)
+        assert any(not np.array_equal(a, c) for a, c in zip(*map(jax.tree.leaves, (slope, exact)), strict=True))
+
+
+def test_the_way_of_hmc_is_without_double_precision():
+    """One product of float64 features, at the end of a trajectory, however long it is."""
+    mixed = target("mixed")
+    with double_precision():
+        state = hilbert_hmc(mixed.log_likelihood, 0.1, 20).init(mixed.sample_reference(jax.random.key(0)))
+        propose = hilbert_hmc(mixed.log_likelihood, 0.1, 20).propose
+        text = jax.jit(propose).lower(state, state.position).compile().as_text()
+    loops = [part for part in text.split("\n\n") if "f32[6,12]" in part or "f32[12,6]" in part]
+    assert loops, "the features in float32 are nowhere to be seen"
+    # The body of the loop holds the float32 features; those of float64 are outside of it.
+    bodies = [part for part in loops if "f64[12,6]" in part or "f64[6,12]" in part]
+    assert len(bodies) < len(loops)
+
+
+def test_warns_where_gradients_are_too_wrong():
+    with pytest.warns(PrecisionWarning, match="gradient relatively .* dtype='float64'"):
+        widebnn.sample(target("mixed", noise=1e-6), "hilbert_hmc", step_size=0.01, num_steps=2, steps=1)
+
+
+def test_quiet_where_they_are_right(recwarn):
+    widebnn.sample(target("mixed"), "hilbert_hmc", step_size=0.1, num_steps=2, steps=1)
+    assert not [w for w in recwarn if issubclass(w.category, PrecisionWarning)]

@@ -46,8 +46,9 @@ SETTINGS: dict[str, Any] = {
     "max_minutes": None,
 }
 """Of the network: a narrower one and fewer draws than the defaults, so that 50 fits take an hour and not days."""
-MANY_ROWS, MANY_WIDTH = 5000, 512
-"""With more rows than this 256 units cannot follow them, and the network is so wide."""
+MANY_ROWS = 5000
+MANY_SETTINGS: dict[str, Any] = {"width": 512, "burn_in": 24, "max_steps": 12}
+"""Of tables with more rows than that, which 256 units cannot follow, and where a step takes a quarter of a minute."""
 GP_ROWS = 1000
 """Hyperparameters of scikit-learn's process are fitted to at most this many rows, and all rows are conditioned on."""
 VERSIONS = {"widebnn": 2, "nngp": 2, "gp": 1, "ensemble": 1}
@@ -108,11 +109,11 @@ class Units:
 
 def run_network(split: Split, seed: int) -> Predictive:
     """The estimator as it comes but for SETTINGS."""
-    width = MANY_WIDTH if len(split.x) > MANY_ROWS else SETTINGS["width"]
-    model = WideBNNRegressor(**SETTINGS | {"width": width}, random_state=seed).fit(split.x, split.y)
+    settings = SETTINGS | (MANY_SETTINGS if len(split.x) > MANY_ROWS else {})
+    model = WideBNNRegressor(**settings, random_state=seed).fit(split.x, split.y)
     chosen = model.hyperparameters_
     found = {name: model.diagnostics_[name] for name in ("ess", "rhat", "steps", "acceptance_rate")}
-    found |= {"noise": float(model.noise_[0]), "width": width, "depth": chosen.depth}
+    found |= {"noise": float(model.noise_[0]), "width": model.width, "depth": chosen.depth}
     found |= {"activation": chosen.activation, "bent": model.y_bend_ is not None}
     found |= {"heavy": chosen.row_noise is not None}
     return Predictive(

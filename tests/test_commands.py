@@ -317,7 +317,7 @@ def test_damaged_models_are_refused(copy, folder, refused, name):
 
 def test_newer_and_other_models_are_refused(copy, folder, refused, tmp_path):
     text = (copy / "model.json").read_text()
-    (copy / "model.json").write_text(text.replace('"version": 1', '"version": 2', 1))
+    (copy / "model.json").write_text(text.replace('"version": 2', '"version": 3', 1))
     assert "upgrade widebnn" in refused("predict", copy, folder / "test.csv")
     (copy / "model.json").write_text(text.replace('"price"', '"other"'))
     assert "its checksum is wrong" in refused("predict", copy, folder / "test.csv")

@@ -84,7 +84,7 @@ def test_the_files_are_open(regressor):
     """Without this package: JSON, and NumPy arrays without pickle."""
     model, folder = regressor
     document = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    assert (document["format"], document["version"], document["kind"]) == ("widebnn-model", 1, "regressor")
+    assert (document["format"], document["version"], document["kind"]) == ("widebnn-model", 2, "regressor")
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     with np.load(folder / "ensemble.npz", allow_pickle=False) as arrays:
         assert set(arrays.files) == set(document["arrays"])
@@ -190,10 +190,30 @@ def rewrite(folder, change, files=()):
     (folder / "model.json").write_bytes(saving._signed(document))
 
 
-@pytest.mark.parametrize("version", [2, 10**30])
+def test_the_first_format_is_read(regressor, copy):
+    """It had neither ``noise_tails`` nor ``row_noise``: noise is equal then."""
+
+    def as_it_was(document):
+        document.update(version=1)
+        del document["parameters"]["noise_tails"], document["hyperparameters"]["row_noise"]
+
+    rewrite(copy, as_it_was)
+    again = load(copy)
+    assert again.hyperparameters_.row_noise is None
+    np.testing.assert_array_equal(again.predict(X_NEW), regressor[0].predict(X_NEW))
+
+
+@pytest.mark.parametrize("row_noise", [[0.1], [0.1, -1.0], [0.1, "a"], 0.5, [0.1, 0.2, 0.3]])
+def test_strange_noise_is_refused(copy, row_noise):
+    value = {"$tuple": row_noise} if isinstance(row_noise, list) else row_noise
+    rewrite(copy, lambda d: d["hyperparameters"].update(row_noise=value))
+    assert "row_noise" in refused(copy)
+
+
+@pytest.mark.parametrize("version", [3, 10**30])
 def test_newer_formats_are_refused(copy, version):
     rewrite(copy, lambda d: d.update(version=version))
-    assert "newer widebnn, and this one reads version 1 at most; upgrade widebnn" in refused(copy)
+    assert "newer widebnn, and this one reads version 2 at most; upgrade widebnn" in refused(copy)
 
 
 def test_rewriting_as_such_is_allowed(copy):

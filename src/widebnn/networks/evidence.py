@@ -61,8 +61,8 @@ _COMPARED_AGAIN = (500, 2000)
 _FINALISTS = 3
 # The least and the largest spread of the log of the noise of a row, and how much likelier it must make the rows to be
 # preferred to equal noise.
-_SPREADS = (0.01, 1.5)
-_CLEARLY = 10.0
+_SPREADS = (0.01, 1.0)
+_CLEARLY = 20.0
 # No entry of a standardised column of n numbers is larger than sqrt(n).
 _LARGEST_ENTRY = 1e4
 

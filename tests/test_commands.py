@@ -242,6 +242,14 @@ FIT = {
     "noise": (["train.csv", "--target", "price", "--noise", "-1"], "noise must be greater than 0"),
     "time": (["train.csv", "--target", "price", "--max-minutes", "0"], "--max-minutes must be greater than 0, got 0"),
     "text noise": (["train.csv", "--target", "price", "--noise", "much"], "noise must be a number, got 'much'"),
+    "tails of classes": (
+        ["train.csv", "--target", "kind", "--classify", "--tails", "heavy"],
+        "--tails heavy is for numbers",
+    ),
+    "heavy tails of known noise": (
+        ["train.csv", "--target", "price", "--tails", "heavy", "--noise", "1"],
+        "noise_tails='heavy' is not; leave one out",
+    ),
     "transform of classes": (
         ["train.csv", "--target", "kind", "--classify", "--transform", "asinh"],
         "--transform asinh is for numbers",

@@ -24,11 +24,12 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
     """A wide Bayesian neural network for regression, sampled exactly.
 
     Inputs and targets are standardised. Noise, scales, activation and depth that are not given are chosen by the
-    evidence of the infinite-width limit, and so is a scale for every input (``input_scales``; by default with at most
-    32 of them). ``noise`` is in units of y; ``noise="sample"`` makes it an unknown of the chain. Chains run until the
-    function has ``target_ess`` effective draws, and warn where ``max_steps`` or ``max_minutes`` end them before. After
-    so many minutes no more draws are begun, but for the first ten after burn-in: where rows are many or noise is small
-    the machine's speed then decides how many there are; ``max_minutes=None`` gives the same bits everywhere.
+    evidence of the infinite-width limit (with more than 5000 rows there is one hidden layer), and so is a scale for
+    every input (``input_scales``; by default with at most 32 of them). ``noise`` is in units of y; ``noise="sample"``
+    makes it an unknown of the chain. Chains run until the function has ``target_ess`` effective draws, and warn where
+    ``max_steps`` or ``max_minutes`` end them before. After so many minutes no more draws are begun, but for the first
+    ten after burn-in: where rows are many or noise is small the machine's speed then decides how many there are;
+    ``max_minutes=None`` gives the same bits everywhere.
 
     Where errors grow with the target, the network is fitted to asinh(y / b): ``target_transform="auto"`` does that if
     the evidence is clearly for it, ``"asinh"`` always and ``"none"`` never. Everything predicted is in units of y.

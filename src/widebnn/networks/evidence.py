@@ -218,9 +218,10 @@ def _fit_row_noise(
 ) -> tuple[float, float] | None:
     """Median and spread of log-normal noise that make the errors likeliest; None unless clearly better than equal."""
     z, weights = normal_nodes()
+    ends = np.log([(1e-4, _SPREADS[0]), (10.0, _SPREADS[1])])
 
     def minus_log_density(logs):
-        median, spread = np.exp(np.clip(logs, *np.log([(1e-4, _SPREADS[0]), (10.0, _SPREADS[1])])))
+        median, spread = np.exp(np.clip(logs, *ends))
         total = variance[:, None] + median**2 * np.exp(2 * spread * z)
         squares = np.sum(errors**2, axis=1)[:, None] / total
         logs = -0.5 * squares - 0.5 * errors.shape[1] * np.log(2 * math.pi * total)
@@ -234,8 +235,8 @@ def _fit_row_noise(
     equal, unequal = fit(_SPREADS[0], fixed=True), fit(0.5, fixed=False)
     if not always and unequal.fun > equal.fun - _CLEARLY:
         return None
-    median, spread = np.exp(unequal.x)
-    return float(median), float(np.clip(spread, *_SPREADS))
+    median, spread = np.exp(np.clip(unequal.x, *ends))
+    return float(median), float(spread)
 
 
 def normal_nodes(count: int = 15) -> tuple[np.ndarray, np.ndarray]:

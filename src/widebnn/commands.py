@@ -83,7 +83,8 @@ def fit(
     ] = None,
     width: Annotated[int, typer.Option(min=1, help="Units per hidden layer.")] = 1024,
     depth: Annotated[
-        int | None, typer.Option(min=1, help="Number of hidden layers.", show_default="1 or 2, by the evidence; 1 with many rows")
+        int | None,
+        typer.Option(min=1, help="Number of hidden layers.", show_default="1 or 2, by the evidence; 1 with many rows"),
     ] = None,
     activation: Annotated[
         FitActivation | None, typer.Option(help="Activation.", show_default="gelu, relu or erf, by the evidence")

@@ -7,7 +7,8 @@ last. At least 20 functions of weights and data (moments, products, extremes, ra
 exact draws by Kolmogorov-Smirnov tests. So goes every sampler in every coordinate system of every likelihood:
 regression with known and unknown noise, classification with known and unknown scale of the logits; and some of them
 with two hidden layers, with the paper's chain on all weights (`space="full"`) and in single precision. Chains that do
-not move would pass: how far they go, and how often they are rejected, is checked as well.
+not move would pass: how far they go, and how often they are rejected, is checked as well. (A noise for every row and
+mixed precision came after the run below; `make test-long` has their joint tests.)
 
 **Simulation-based calibration.** For 1 000 data sets drawn from the model a chain starts at another draw of the prior,
 burns in, and keeps 63 draws; the rank of the truth among them must be uniform for every function, by a chi-squared test

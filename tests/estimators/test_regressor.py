@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import widebnn
 from widebnn.estimators import WideBNNRegressor
-from widebnn.estimators.ensemble import collect_networks, evaluate, mixture_quantiles, predictive, to_ensemble
+from widebnn.estimators.ensemble import Mixture, collect_networks, evaluate, mixture_quantiles, predictive, to_ensemble
 from widebnn.networks.nngp import gp_posterior
 from widebnn.posteriors.readout import condition
 from widebnn.precision import double_precision
@@ -178,7 +178,8 @@ def test_predictive_is_that_of_each_network(width):
     result = widebnn.sample(target, "pcn", step_size=0.4, steps=400, thin=4, collect=collect_networks(target), seed=0)
     ensemble = to_ensemble(result.draws, 1)
     _, means, draws = next(evaluate(network, ensemble, x_test))
-    centres, std = predictive(means, draws, ensemble.noise)
+    centres, std, weights = predictive(means, draws, ensemble.noise)
+    np.testing.assert_allclose(weights, 1 / len(means))
 
     def variance(hidden):
         psi, psi_test = (network.features(hidden, jnp.asarray(inputs)) for inputs in (x, x_test))
@@ -197,11 +198,15 @@ def test_mixture_quantiles_are_exact():
     levels = np.array([0.01, 0.3, 0.9])
     centres = np.array([[0.0], [0.0], [0.0]])
     np.testing.assert_allclose(
-        mixture_quantiles(centres, np.full((3, 1), 2.0), levels)[:, 0], 2.0 * norm.ppf(levels), rtol=1e-9
+        mixture_quantiles(Mixture(centres, np.full((3, 1), 2.0), np.full(3, 1 / 3)), levels)[:, 0],
+        2.0 * norm.ppf(levels),
+        rtol=1e-9,
     )
     centres = np.array([-5.0, 5.0])[:, None]
-    found = mixture_quantiles(centres, np.ones((2, 1)), levels)[:, 0]
-    np.testing.assert_allclose((norm.cdf(found + 5) + norm.cdf(found - 5)) / 2, levels, rtol=1e-9)
+    for weights in ([0.5, 0.5], [0.2, 0.8]):
+        found = mixture_quantiles(Mixture(centres, np.ones((2, 1)), np.array(weights)), levels)[:, 0]
+        below = weights[0] * norm.cdf(found + 5) + weights[1] * norm.cdf(found - 5)
+        np.testing.assert_allclose(below, levels, rtol=1e-9)
 
 
 @pytest.mark.parametrize("at", [1, 2])

@@ -12,7 +12,7 @@ from widebnn.precision import double_precision
 from widebnn.samplers import hilbert_hmc
 
 RNG = np.random.default_rng(0)
-X, Y = RNG.normal(size=(12, 3)), RNG.normal(size=(12, 2))
+X, Y = (RNG.normal(size=(12, m)).astype(np.float32) for m in (3, 2))
 NETWORK = widebnn.dense(3, [6], "erf")
 
 
@@ -35,6 +35,15 @@ def test_value_of_double_and_gradient_of_single(coordinates):
             np.testing.assert_array_equal(a, np.asarray(b, np.float64))
             np.testing.assert_allclose(a, c, rtol=1e-3, atol=1e-3)
         assert any(not np.array_equal(a, c) for a, c in zip(*map(jax.tree.leaves, (slope, exact)), strict=True))
+
+
+@pytest.mark.parametrize("widths", [[6], [20], [6, 20]])
+def test_inputs_that_depend_on_one_another(widths):
+    """Rounding breaks the dependence: float32 and float64 must see the same number of directions all the same."""
+    x = np.hstack([X, X @ np.array([[0.1], [0.7], [1 / 3]]), np.full((12, 1), 0.1)])
+    mixed = widebnn.posterior(widebnn.dense(5, widths, "erf"), x, Y, noise=0.2, dtype="mixed")
+    result = widebnn.sample(mixed, "hilbert_hmc", step_size=0.1, num_steps=3, steps=20)
+    assert result.acceptance_rate > 0.5
 
 
 def test_the_way_of_hmc_is_without_double_precision():

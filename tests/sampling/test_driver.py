@@ -249,13 +249,17 @@ assert inside == {1}, inside
 
 
 def test_float32_is_checked_where_it_matters():
-    """Nearly equal inputs and tiny noise: the warning names the remedy, and the remedy works."""
+    """Nearly equal inputs and tiny noise: the warning names the remedies, and the last one works."""
     x = np.random.default_rng(0).normal(size=(30, 4))
     x = np.vstack([x, x + 1e-3])
     y = np.random.default_rng(1).normal(size=(60, 1))
     network = widebnn.dense(4, [64])
-    with pytest.warns(UserWarning, match=r"float32 features change the log acceptance.*dtype='float64'"):
+    with pytest.warns(
+        UserWarning, match=r"float32 features change the log acceptance.*dtype='mixed', or 'float64', to"
+    ):
         widebnn.sample(widebnn.posterior(network, x, y, noise=1e-3), "pcn", step_size=0.1, steps=2)
+    with pytest.warns(UserWarning, match=r"the gradient relatively.*dtype='float64'"):
+        widebnn.sample(widebnn.posterior(network, x, y, noise=1e-3, dtype="mixed"), "pcn", step_size=0.1, steps=2)
     widebnn.sample(widebnn.posterior(network, x, y, noise=1e-3, dtype="float64"), "pcn", step_size=0.1, steps=2)
     widebnn.sample(widebnn.posterior(network, x, y, noise=0.1), "pcn", step_size=0.1, steps=2)
 

@@ -67,8 +67,8 @@ def posterior(
     default only the coordinates that matter are moved, better for samplers that suffer from dimension. ``carry`` are
     inputs whose function values the chain carries, so that ``predict(key, u)`` moves smoothly with it; predictions at
     any other inputs are exact conditional draws. ``dtype`` is the precision of weights and features, ``float32``,
-    ``float64``, or ``mixed``: float64 with gradients of float32 features, as exact as float64 at nearly the cost of
-    float32 (mixed.py). Log-likelihoods are computed in float64 from the n x n stage (softmax: the logits) on, always.
+    ``float64``, or ``mixed``: float64, for data rounded to float32, with gradients of float32 features; as exact as
+    float64 at nearly the cost of float32 (mixed.py). Log-likelihoods are computed in float64 from the n x n stage (softmax: the logits) on, always.
     """
     if not isinstance(network, Network):
         raise WidebnnError(
@@ -92,7 +92,8 @@ def posterior(
     x, y = _check_arrays(x, y)
     # Inputs are constants even where the call is traced (y need not be): their row space is found now.
     with double_precision(), jax.ensure_compile_time_eval():
-        x, y = (jnp.asarray(array, "float64" if dtype == "mixed" else dtype) for array in (x, y))
+        # Mixed: the numbers that float32 has, for both precisions must agree on the row space.
+        x, y = (jnp.asarray(array, "float32" if dtype == "mixed" else dtype) for array in (x, y))
     _check_network(network, x, coordinates, likelihood)
     full = check_choice("space", space, ("reduced", "full")) == "full"
     if full and isinstance(noise, LogNormal):

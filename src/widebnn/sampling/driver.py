@@ -293,7 +293,7 @@ class _Run:
             errors = self.place.jit(error_at)(positions, self.reference(keys))
             error = float(np.max(self.place.to_host(errors)))
             if not error < PRECISION_TOLERANCE:
-                what, instead = "the log acceptance ratio", "'mixed' or 'float64'"
+                what, instead = "the log acceptance ratio", "'mixed', or 'float64',"
                 if self.target.dtype == "mixed":  # type: ignore
                     what, instead = "the gradient relatively", "'float64'"
                 warnings.warn(

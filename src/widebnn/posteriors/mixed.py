@@ -4,6 +4,8 @@ Every sampler here accepts or rejects by the log-likelihood and is exact whateve
 as long as that is a function of the position. So the gradient may be that of float32 features, at half the cost, where
 the log-likelihood itself needs float64: its error costs a little acceptance and nothing else. Where a sampler asks for
 the gradient alone, as Hilbert-space HMC does on its way, the float64 part is not computed at all.
+
+The data are rounded to float32 first: inputs that depend on one another must have the same rank in both precisions.
 """
 
 from __future__ import annotations

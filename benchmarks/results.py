@@ -152,8 +152,7 @@ seconds of fit and prediction, most of them with one of two cores. RMSE and log-
   not always find the step size: a chain then stands still (acceptance 0) or creeps (acceptance 1) where the burn-in
   left it, and its draws are next to one network. With more than {DEEP_ROWS} rows one hidden layer only is tried.
   Fits with normal tails were made before there were others, and would not choose them today: how much better rows left
-  out must be predicted for that was settled when the gains on these tables were known (power-plant more than 100 units
-  of log-likelihood, wine 5 to 15).
+  out must be predicted for that was settled when the gains on these tables were known.
 - The limit is the exact posterior of a network of infinite width with normal noise. One or two layers, activation,
   scales and the scale of the target are chosen by the evidence as for the network; its seconds do not count the search.
 - The Gaussian process has a squared exponential kernel with a length scale per input. Its hyperparameters are fitted to

@@ -68,8 +68,8 @@ def posterior(
     inputs whose function values the chain carries, so that ``predict(key, u)`` moves smoothly with it; predictions at
     any other inputs are exact conditional draws. ``dtype`` is the precision of weights and features, ``float32``,
     ``float64``, or ``mixed``: float64, for data rounded to float32, with gradients of float32 features; as exact as
-    float64 at nearly the cost of float32 (mixed.py). Log-likelihoods are computed in float64 from the n x n stage
-    (softmax: the logits) on, always.
+    float64, with gradients at the cost of float32 (mixed.py). Log-likelihoods are computed in float64 from the n x n
+    stage (softmax: the logits) on, always.
     """
     if not isinstance(network, Network):
         raise WidebnnError(

@@ -1,7 +1,7 @@
 """``dtype="mixed"``: float64 for what is accepted, float32 for where to go.
 
 Every sampler here accepts or rejects by the log-likelihood and is exact whatever it follows instead of the gradient,
-as long as that is a function of the position. So the gradient may be that of float32 features, at half the cost, where
+as long as that is a function of the position. So the gradient may be that of float32 features, at their cost, where
 the log-likelihood itself needs float64: its error costs a little acceptance and nothing else. Where a sampler asks for
 the gradient alone, as Hilbert-space HMC does on its way, the float64 part is not computed at all.
 

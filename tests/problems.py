@@ -8,6 +8,8 @@ import scipy.special
 import widebnn
 
 NOISE = 0.4
+COORDINATES = ("weights", "reparametrised", "marginal", "function")
+"""The systems that every network with a Gaussian likelihood has."""
 NUMPY_ACTIVATIONS = {
     "gelu": lambda x: x * 0.5 * (1 + scipy.special.erf(x / np.sqrt(2))),
     "relu": lambda x: np.maximum(x, 0),
@@ -55,7 +57,7 @@ def function_features(network, x, u):
 
 def naive_log_likelihood(target):
     """l(u) as a textbook would write it, differentiable by plain autodiff, no custom gradient."""
-    network, x, y, noise = target.network, target.x, target.y, target.noise
+    network, x, y, noise = target.network, target.x, target.y, target.likelihood.noise
 
     def weights(u):
         f = network.features(u.hidden, x) @ u.readout
@@ -74,4 +76,4 @@ def naive_log_likelihood(target):
         "reparametrised": lambda u: evidence(u.hidden),
         "marginal": evidence,
         "function": lambda u: evidence_of(function_features(network, x, u.layers)),
-    }[target.coordinates]
+    }[target.coordinates.name]

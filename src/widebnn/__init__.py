@@ -16,14 +16,20 @@ if TYPE_CHECKING:
     from widebnn import samplers
     from widebnn.errors import WidebnnError
     from widebnn.networks import Weights, dense, feature_map
-    from widebnn.posteriors import LogNormal, Target, posterior
-    from widebnn.posteriors.gaussian import GaussianTarget, gaussian_target
+    from widebnn.likelihoods import Gaussian, HeavyTails, LogNormal, Softmax
+    from widebnn.posteriors import Posterior, posterior
+    from widebnn.samplers.gaussian_prior import GaussianTarget, gaussian_target
+    from widebnn.samplers.target import Target
     from widebnn.sampling import Result, device_mesh, sample, track
 
 __all__ = [
+    "Gaussian",
     "GaussianTarget",
+    "HeavyTails",
     "LogNormal",
+    "Posterior",
     "Result",
+    "Softmax",
     "Target",
     "Weights",
     "WidebnnError",
@@ -41,8 +47,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "errors": ("WidebnnError",),
     "networks": ("Weights", "dense", "feature_map"),
-    "posteriors": ("LogNormal", "Target", "posterior"),
-    "posteriors.gaussian": ("GaussianTarget", "gaussian_target"),
+    "likelihoods": ("Gaussian", "HeavyTails", "LogNormal", "Softmax"),
+    "posteriors": ("Posterior", "posterior"),
+    "samplers.gaussian_prior": ("GaussianTarget", "gaussian_target"),
+    "samplers.target": ("Target",),
     "sampling": ("Result", "device_mesh", "sample", "track"),
 }
 

@@ -61,6 +61,32 @@ def in_double_precision(log_density: Callable[[Any], jax.Array]) -> Callable[[An
     return functools.wraps(log_density)(function)
 
 
+def with_gradient_of(
+    log_density: Callable[[Any], jax.Array], other: Callable[[Any], jax.Array], dtype: Any
+) -> Callable[[Any], jax.Array]:
+    """``log_density`` with the gradient of ``other``, which takes the same position in another dtype.
+
+    Every sampler here accepts or rejects by the log-density and is exact whatever it follows instead of the gradient,
+    as long as that is a function of the position. So the gradient may be that of float32 features, at their cost, where
+    the log-density itself needs float64: its error costs a little acceptance and nothing else. Where a sampler asks for
+    the gradient alone, as Hilbert-space HMC does on its way, the exact part is not computed at all.
+    """
+
+    @jax.custom_vjp
+    def function(u):
+        return log_density(u)
+
+    def forward(u):
+        return log_density(u), u
+
+    def backward(u, cotangent):
+        slope = jax.grad(other)(jax.tree.map(lambda leaf: leaf.astype(dtype), u))
+        return (jax.tree.map(lambda g, leaf: (cotangent * g).astype(leaf.dtype), slope, u),)
+
+    function.defvjp(forward, backward)
+    return function
+
+
 _blas_lock = threading.Lock()
 _blas_users = 0
 _blas_limits: list[threadpool_limits] = []

@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 
 from problems import naive_log_likelihood, small_target
 from widebnn import samplers
-from widebnn.posteriors import COORDINATES
+from problems import COORDINATES
 from widebnn.samplers.pcnl import delta_from_step_size
 
 STEP = 0.3

@@ -19,7 +19,7 @@ import widebnn
 from problems import NOISE, small_data, small_target
 from widebnn.diagnostics import ess
 from widebnn.networks.nngp import gp_posterior
-from widebnn.posteriors import COORDINATES
+from problems import COORDINATES
 
 X_TEST = np.random.default_rng(11).normal(size=(4, 3))
 RUNS = {

@@ -21,6 +21,7 @@ from harness import (
     NOISE,
     OUTPUTS,
     STEPS,
+    Edited,
     Outcome,
     X,
     compiled,
@@ -33,8 +34,8 @@ from harness import (
 import widebnn
 from widebnn import samplers
 from widebnn.networks import Layer, Weights
-from widebnn.posteriors.function_space import function_space
-from widebnn.posteriors.readout import condition, log_evidence
+from widebnn.coordinates.function_space import FunctionSpace
+from widebnn.likelihoods.readout import condition, log_evidence
 from widebnn.precision import in_double_precision
 from widebnn.samplers import algorithm as core
 from widebnn.samplers.hmc import energy_change, leapfrog
@@ -67,15 +68,14 @@ def edited(coordinates, **changes):
 
     def target_of(y):
         target = make_target(coordinates)(y)
-        replacements = {name: change(target) for name, change in changes.items()}
-        return type(target)(**{**vars(target), **replacements})
+        return Edited(target, **{name: change(target) for name, change in changes.items()})
 
     return target_of
 
 
 def kernel_matrix(target, hidden):
     psi = target.network.features(hidden, target.x)
-    return psi, psi @ psi.T + target.noise**2 * jnp.eye(len(psi))
+    return psi, psi @ psi.T + NOISE**2 * jnp.eye(len(psi))
 
 
 def evidence(log_det, quadratic):
@@ -98,7 +98,7 @@ def misfit_alone(target):
     def log_likelihood(u):
         weights = target.to_weights(jax.random.key(0), u)
         f = target.network.features(weights.hidden, target.x) @ weights.readout
-        return -0.5 * jnp.sum((target.y - f) ** 2) / target.noise**2
+        return -0.5 * jnp.sum((target.y - f) ** 2) / NOISE**2
 
     return log_likelihood
 
@@ -114,7 +114,7 @@ def covariance_instead_of_root(target):
 
 def readout_mean_only(target):
     def to_weights(key, u):
-        return Weights(u, condition(target.network.features(u, target.x), target.y, NOISE).gain(target.y))
+        return Weights(u, condition(target.network.features(u, target.x), target.y, NOISE).mean)
 
     return to_weights
 
@@ -131,7 +131,7 @@ def readout_without_noise(target):
 def standard_deviation_for_variance(target):
     def log_likelihood(u):
         f = target.network.features(u.hidden, target.x) @ u.readout
-        return -0.5 * jnp.sum((target.y - f) ** 2) / target.noise
+        return -0.5 * jnp.sum((target.y - f) ** 2) / NOISE
 
     return log_likelihood
 
@@ -489,8 +489,8 @@ def mean_over_rows(target):
 
 def a_row_left_out(y):
     target = make_target("function")(y)
-    psi = function_space(NETWORK, target.x).psi
-    return dataclasses.replace(target, log_likelihood=lambda u: log_evidence(psi(u.layers)[1:], y[1:], NOISE))
+    psi = FunctionSpace(NETWORK, target.x).psi
+    return Edited(target, log_likelihood=lambda u: log_evidence(psi(u.layers)[1:], y[1:], NOISE))
 
 
 def with_hidden_weights(change):
@@ -529,7 +529,7 @@ def two_roots(y):
         f = (vectors * jnp.sqrt(jnp.maximum(lam, 0.0))) @ vectors.T @ u.layers[1]
         return log_evidence(network.readout_inputs(network.activate(f)), y, NOISE)
 
-    return dataclasses.replace(target, log_likelihood=log_likelihood)
+    return Edited(target, log_likelihood=log_likelihood)
 
 
 def frames_not_turned(log_likelihood):
@@ -553,7 +553,7 @@ def with_unknown_noise(coordinates, extra):
         target = grid.unknown_noise_target(coordinates)(y)
         right = inspect.unwrap(target.log_likelihood)
         wrong = in_double_precision(lambda u: right(u) + extra(u, y))
-        return dataclasses.replace(target, log_likelihood=wrong)
+        return Edited(target, log_likelihood=wrong)
 
     return target_of
 
@@ -565,20 +565,19 @@ def log_noise(u, y):
 def readout_at_the_median(y):
     """The readout drawn with the median noise instead of the chain's."""
     target = grid.unknown_noise_target("marginal")(y)
-    return dataclasses.replace(
-        target, to_weights=lambda key, u: target.to_weights(key, u._replace(z=jnp.zeros_like(u.z)))
+    return Edited(target, to_weights=lambda key, u: target.to_weights(key, u._replace(z=jnp.zeros_like(u.z)))
     )
 
 
 def readout_without_its_scale(y):
     """Logits are s f, and the weights that go with them have no s."""
-    target = grid.label_target("weights", logit_scale=grid.LOGIT_SCALE)(y)
+    target = grid.label_target("weights", likelihood=grid.SCALED_SOFTMAX)(y)
 
     def to_weights(key, u):
         weights = target.to_weights(key, u)
-        return weights._replace(readout=weights.readout / grid.LOGIT_SCALE.at(u.z))
+        return weights._replace(readout=weights.readout / grid.LOGIT_SCALE.at(u.z.scale))
 
-    return dataclasses.replace(target, to_weights=to_weights)
+    return Edited(target, to_weights=to_weights)
 
 
 # Labels.
@@ -594,7 +593,7 @@ def of_logits(coordinates, log_likelihood_of):
         def log_likelihood(u):
             return log_likelihood_of(target.predict(jax.random.key(0), u, grid.LABELLED_X).f, y)
 
-        return dataclasses.replace(target, log_likelihood=log_likelihood)
+        return Edited(target, log_likelihood=log_likelihood)
 
     return target_of
 
@@ -609,7 +608,7 @@ def readout_of_least_norm(y):
         _, _, vt = jnp.linalg.svd(psi, full_matrices=False)
         return weights._replace(readout=vt.T @ (vt @ weights.readout))
 
-    return dataclasses.replace(target, to_weights=to_weights)
+    return Edited(target, to_weights=to_weights)
 
 
 def label_pcn(log_likelihood):

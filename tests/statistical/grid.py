@@ -1,7 +1,7 @@
 """Every model that is sampled, and every sampler in every coordinate system of it, for the joint test of harness.py.
 
 ``SETTINGS`` are the models: regression with known and with unknown noise, classification with known and with unknown
-scale of the logits, two hidden layers, the paper's chain on all weights (``space="full"``), noise of its own for every
+scale of the logits, two hidden layers, the paper's chain on all weights (``coordinates="full"``), noise of its own for every
 row, single precision, which is what users have unless they ask for double, and gradients in single precision.
 ``combinations()`` are all that the package offers of them.
 """
@@ -36,12 +36,12 @@ from harness import data_draw as gaussian_data
 from harness import joint_draw as gaussian_draw
 
 import widebnn
-from widebnn.lumped import Lumped, reference_draw
+from widebnn.coordinates.full import TRACKED, FullPosition
+from widebnn.coordinates.function_space import FunctionSpace
+from widebnn.coordinates.lumped import Lumped
+from widebnn.likelihoods.readout import condition
 from widebnn.networks import Layer, Weights, apply
-from widebnn.posteriors import COORDINATES
-from widebnn.posteriors.full_space import TRACKED
-from widebnn.posteriors.function_space import FunctionPosition, function_space
-from widebnn.posteriors.readout import condition, square_root
+from problems import COORDINATES
 from widebnn.samplers import SAMPLERS
 
 KERNELS = (*SAMPLERS, "auto")
@@ -149,13 +149,13 @@ def unknown_noise_target(coordinates):
 
 # The same with a noise for every row: z has one number for each.
 
-ROW_NOISE = widebnn.LogNormal(NOISE, log_sd=0.8, per_row=True)
+ROW_NOISE = widebnn.HeavyTails(NOISE, log_sd=0.8)
 
 
 def unequal_data(key, theta):
     weights, z = theta
     f = apply(NETWORK, weights, jnp.asarray(X))
-    return f + ROW_NOISE.at(z)[:, None] * jax.random.normal(key, f.shape)
+    return f + ROW_NOISE.noise_at(z)[:, None] * jax.random.normal(key, f.shape)
 
 
 def unequal_draw(key):
@@ -171,7 +171,7 @@ def unequal_functions(theta, y):
         "z": z[0],
         "z squared": jnp.sum(z**2),
         "product of z": z[0] * z[1],
-        "standardised residual": jnp.sum(squares / ROW_NOISE.at(z) ** 2),
+        "standardised residual": jnp.sum(squares / ROW_NOISE.noise_at(z) ** 2),
         "z times residual": jnp.sum(z * squares),
         "z times another residual": z[0] * squares[1],
         "z times readout": z[2] * jnp.sum(weights.readout**2),
@@ -183,7 +183,7 @@ UNEQUAL_NOISE = Problem(unequal_draw, unequal_data, unequal_functions, **POSITIO
 
 
 def unequal_noise_target(coordinates):
-    return lambda y: widebnn.posterior(NETWORK, X, y, noise=ROW_NOISE, coordinates=coordinates, dtype="float64")
+    return lambda y: widebnn.posterior(NETWORK, X, y, likelihood=ROW_NOISE, coordinates=coordinates, dtype="float64")
 
 
 # Classification. Every input comes with several labels, so that the posterior is far from the prior, and equal inputs
@@ -240,6 +240,7 @@ def label_target(coordinates, **options):
 # Classification, the scale of the logits not known: theta is (weights, z), and the readout's prior has the scale in it.
 
 LOGIT_SCALE = widebnn.LogNormal(1.5, log_sd=0.6)
+SCALED_SOFTMAX = widebnn.Softmax(logit_scale=LOGIT_SCALE)
 
 
 def scaled_data(key, theta):
@@ -261,7 +262,14 @@ def scaled_functions(theta, y):
     return label_functions(weights, y) | more
 
 
-UNKNOWN_SCALE = Problem(scaled_draw, scaled_data, scaled_functions, **POSITIONS, reference=40_000)
+UNKNOWN_SCALE = Problem(
+    scaled_draw,
+    scaled_data,
+    scaled_functions,
+    to_position=POSITIONS["to_position"],
+    from_position=lambda target, key, u: (target.to_weights(key, u), u.z.scale),
+    reference=40_000,
+)
 
 
 # Two hidden layers.
@@ -312,7 +320,7 @@ class AllWeights(NamedTuple):
 def input_directions(network, x):
     """An orthonormal basis of what the first layer sees, also where the caller is traced."""
     with jax.ensure_compile_time_eval():
-        return jnp.asarray(function_space(network, jnp.asarray(x)).basis)
+        return jnp.asarray(FunctionSpace(network, jnp.asarray(x)).basis)
 
 
 def wide_features(theta):
@@ -330,17 +338,17 @@ def wide_draw(key):
     keys = jax.random.split(key, 5)
     shapes = (3, 3), (WIDE_NETWORK.feature_dim, OUTPUTS), (TRACKED,)
     normals = [jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=False)]
-    theta = AllWeights(*normals, reference_draw(keys[3], (41 - 3) * 3 - TRACKED))
+    theta = AllWeights(*normals, Lumped.sample(keys[3], (41 - 3) * 3 - TRACKED))
     return theta, wide_data(keys[4], theta)
 
 
 def wide_target(y):
-    return widebnn.posterior(WIDE_NETWORK, WIDE_X, y, noise=NOISE, space="full", dtype="float64")
+    return widebnn.posterior(WIDE_NETWORK, WIDE_X, y, noise=NOISE, coordinates="full", dtype="float64")
 
 
 def wide_functions(theta, y):
     target = wide_target(jnp.zeros_like(y))
-    along = target.projections(FunctionPosition((theta.seen,), (), theta.readout, theta.tracked, theta.ignored))
+    along = target.coordinates.project(FullPosition((theta.seen,), (), theta.readout, theta.tracked, theta.ignored))
     length = jnp.sum(theta.ignored.values**2)
     psi = wide_features(theta)
     f = psi @ theta.readout
@@ -361,10 +369,9 @@ def wide_functions(theta, y):
 
 
 def wide_position(target, theta):
-    u = FunctionPosition((theta.seen,), (), theta.readout, theta.tracked, theta.ignored)
-    psi = function_space(WIDE_NETWORK, target.x).psi(u.layers)
-    mean = condition(psi, target.y, NOISE).gain(target.y)
-    return u._replace(readout=square_root(psi, NOISE).divide(theta.readout - mean))
+    u = FullPosition((theta.seen,), (), theta.readout, theta.tracked, theta.ignored)
+    psi = FunctionSpace(WIDE_NETWORK, target.x).psi(u.layers)
+    return u._replace(readout=condition(psi, target.y, NOISE).whiten(theta.readout))
 
 
 def wide_weights(target, key, u):
@@ -412,11 +419,11 @@ SETTINGS = {
     "noise of every row": Setting(
         UNEQUAL_NOISE, unequal_noise_target, tuple(COORDINATES), UNEQUAL, FEW, length=SHORTER
     ),
-    "softmax": Setting(LABELS, label_target, ("weights", "function"), CLASSIFICATION, length=SHORTER),
+    "softmax": Setting(LABELS, label_target, ("weights", "marginal", "function"), CLASSIFICATION, length=SHORTER),
     "softmax of unknown scale": Setting(
         UNKNOWN_SCALE,
-        functools.partial(label_target, logit_scale=LOGIT_SCALE),
-        ("weights", "function"),
+        functools.partial(label_target, likelihood=SCALED_SOFTMAX),
+        ("weights", "marginal", "function"),
         CLASSIFICATION,
         length=SHORTER,
     ),

@@ -52,6 +52,17 @@ def compiled(function):
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 
+class Edited:
+    """A target with some of its functions replaced."""
+
+    def __init__(self, target, **changes):
+        self._target = target
+        vars(self).update(changes)
+
+    def __getattr__(self, name):
+        return getattr(self._target, name)
+
+
 class Problem(NamedTuple):
     """What is being simulated: parameters theta and data y."""
 

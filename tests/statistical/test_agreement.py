@@ -10,7 +10,7 @@ from harness import ALPHA, compiled
 from scipy.stats import ks_2samp
 
 from problems import small_target
-from widebnn.posteriors import COORDINATES
+from problems import COORDINATES
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def test_functions_with_atoms_are_named(setting):
 def test_every_sampler_is_tested_in_all_coordinates_of_every_likelihood():
     tested = set(grid.combinations())
     for setting, likelihood in {"known noise": "gaussian", "unknown noise": "gaussian", "softmax": "softmax"}.items():
-        for coordinates in grid.widebnn.posteriors.LIKELIHOODS[likelihood]:
+        for coordinates in SYSTEMS[likelihood]:
             assert {(setting, sampler, coordinates) for sampler in grid.SAMPLERS} <= tested
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from grid import LOGIT_SCALE, NOISE_PRIOR
+from grid import NOISE_PRIOR
 from harness import NETWORK, X
 from test_exactness import check, parameters
 
@@ -37,9 +37,7 @@ def test_noise_is_found():
 def test_bad_input():
     with pytest.raises(widebnn.WidebnnError, match="log_sd must be greater than 0"):
         widebnn.LogNormal(1.0, log_sd=0.0)
-    with pytest.raises(widebnn.WidebnnError, match="space='full' needs known noise"):
-        widebnn.posterior(NETWORK, X, X[:, :1], noise=NOISE_PRIOR, space="full")
+    with pytest.raises(widebnn.WidebnnError, match="coordinates='full' need known noise"):
+        widebnn.posterior(NETWORK, X, X[:, :1], noise=NOISE_PRIOR, coordinates="full")
     with pytest.raises(widebnn.WidebnnError, match="logit_scale must be the prior"):
-        widebnn.posterior(NETWORK, X, [0, 1, 0], likelihood="softmax", logit_scale=2.0)
-    with pytest.raises(widebnn.WidebnnError, match="belongs to likelihood='softmax'"):
-        widebnn.posterior(NETWORK, X, X[:, :1], logit_scale=LOGIT_SCALE)
+        widebnn.posterior(NETWORK, X, [0, 1, 0], likelihood=widebnn.Softmax(logit_scale=2.0))

@@ -9,10 +9,10 @@ import widebnn
 from widebnn.data import load_dataset
 
 
-def acceptance(sampler, step_size, width, space="reduced"):
+def acceptance(sampler, step_size, width, coordinates="function"):
     """Mean acceptance rate of proposals made at draws from the posterior."""
     data = load_dataset("digits", 24, 0)
-    target = widebnn.posterior(widebnn.dense(64, [width]), data.x_train, data.y_train, space=space)
+    target = widebnn.posterior(widebnn.dense(64, [width]), data.x_train, data.y_train, coordinates=coordinates)
     kernel = widebnn.samplers.SAMPLERS[sampler](target.log_likelihood, step_size)
 
     def rate(key, u):
@@ -31,7 +31,7 @@ def test_pcn_acceptance_rises_with_width():
 @pytest.mark.long
 def test_langevin_acceptance_falls_with_width():
     """In the space of all weights, as in the paper."""
-    rates = [acceptance("mala", 0.3, width, space="full") for width in (128, 512, 2048)]
+    rates = [acceptance("mala", 0.3, width, coordinates="full") for width in (128, 512, 2048)]
     assert rates[0] - 0.05 > rates[1] > rates[2] + 0.05, rates
 
 

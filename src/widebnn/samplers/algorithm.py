@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from widebnn.errors import check_real
-from widebnn.lumped import reframe
-from widebnn.samplers.tree import normal_like
+from widebnn.samplers.tree import normal_like, reframe
 
 LogLikelihood = Callable[[Any], jax.Array]
 
@@ -97,7 +96,7 @@ def metropolis_algorithm(init, propose, gradients: Any, draw_options=None) -> Sa
 
 
 def with_turned_frames(state: Any) -> Any:
-    """Lumped blocks put back into their standard frames; any other state is returned as it is."""
+    """Blocks put back into their standard frames; any other state is returned as it is."""
     position, momentum = reframe(state.position, getattr(state, "momentum", None))
     return state._replace(position=position, **({} if momentum is None else {"momentum": momentum}))
 

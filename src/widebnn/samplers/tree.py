@@ -2,25 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
-from widebnn.lumped import is_lumped, noise_draw
 from widebnn.precision import widest_float
 from widebnn.samplers.noise import standard_normal
 
 
+@runtime_checkable
+class Block(Protocol):
+    """Coordinates that know their own noise; a node of a position, itself a pytree on which vector operations work."""
+
+    dimension: int
+
+    def sample_noise(self, key: jax.Array) -> Any:
+        """N(0, I) in the frame of the block."""
+
+    def reframe(self, momentum: Any) -> tuple[Any, Any]:
+        """Position and momentum (or None) in the standard frame of the position."""
+
+
+def is_block(node: Any) -> bool:
+    """True for nodes of a position that draw their own noise."""
+    return isinstance(node, Block)
+
+
+def dimension(position: Any) -> int:
+    """Number of coordinates of a position, or of its shapes."""
+    leaves = jax.tree.leaves(position, is_leaf=is_block)
+    return sum(leaf.dimension if is_block(leaf) else leaf.size for leaf in leaves)
+
+
 def normal_like(key: jax.Array, tree: Any) -> Any:
-    """Independent standard normals in the shapes and dtypes of ``tree``; lumped blocks in their frames."""
-    leaves, structure = jax.tree.flatten(tree, is_leaf=is_lumped)
+    """Independent standard normals in the shapes and dtypes of ``tree``; blocks draw their own."""
+    leaves, structure = jax.tree.flatten(tree, is_leaf=is_block)
     keys = jax.random.split(key, len(leaves))
     draws = [
-        noise_draw(k, leaf) if is_lumped(leaf) else standard_normal(k, leaf.shape, leaf.dtype)
+        leaf.sample_noise(k) if is_block(leaf) else standard_normal(k, leaf.shape, leaf.dtype)
         for k, leaf in zip(keys, leaves, strict=True)
     ]
     return jax.tree.unflatten(structure, draws)
+
+
+def reframe(position: Any, momentum: Any = None) -> tuple[Any, Any]:
+    """Blocks of position and momentum in their standard frames; all else is returned as it is."""
+    blocks, structure = jax.tree.flatten(position, is_leaf=is_block)
+    if not any(map(is_block, blocks)):
+        return position, momentum
+    partners = [None] * len(blocks) if momentum is None else jax.tree.leaves(momentum, is_leaf=is_block)
+    pairs = [u.reframe(p) if is_block(u) else (u, p) for u, p in zip(blocks, partners, strict=True)]
+    position = jax.tree.unflatten(structure, [u for u, _ in pairs])
+    if momentum is not None:
+        momentum = jax.tree.unflatten(structure, [p for _, p in pairs])
+    return position, momentum
 
 
 def combine(*terms: tuple[Any, Any]) -> Any:

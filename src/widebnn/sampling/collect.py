@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from widebnn.posteriors.target import NetworkTarget
+from widebnn.posteriors import Posterior
 from widebnn.precision import double_precision
 from widebnn.sampling.projections import random_projections
 
@@ -21,18 +21,19 @@ def everything(key: jax.Array, position: Any) -> dict[str, jax.Array]:
     return {jax.tree_util.keystr(path, simple=True, separator="_") or "u": leaf for path, leaf in leaves}
 
 
-def track(target: NetworkTarget, x_test: Any = None, *, projections: int = 100, seed: int = 0) -> Collect:
+def track(target: Posterior, x_test: Any = None, *, projections: int = 100, seed: int = 0) -> Collect:
     """Keep predictions and a summary of the weights, whatever the width.
 
     - ``weights``: projections of the position on fixed random directions, each N(0, 1) under the reference (for
-      ``space="full"`` the directions of all weights that the chain follows);
+      coordinates ``full`` the directions of all weights that the chain follows);
     - ``y``: replicated observations at the training inputs (posterior predictive; one-hot for softmax);
     - ``f_test``, ``y_test``: the function and new observations at ``x_test``, or at the inputs that the chain carries;
     - ``mean_test``: the mean of f there given the chain's coordinates (Rao-Blackwellised).
     """
-    project = target.projections or random_projections(target.sample_reference, projections, seed)
+    own = getattr(target.coordinates, "project", None)
+    project = own or random_projections(target.sample_reference, projections, seed)
     n = target.x.shape[0]
-    carried = x_test is None and target.carry is not None
+    carried = x_test is None and target.coordinates.carries_inputs
     with double_precision():
         inputs = target.x if x_test is None else jnp.concatenate([target.x, jnp.asarray(x_test, target.x.dtype)])
 
@@ -42,12 +43,7 @@ def track(target: NetworkTarget, x_test: Any = None, *, projections: int = 100, 
         if carried:
             test = target.predict(test_key, position)
             f, mean = jnp.concatenate([f, test.f]), jnp.concatenate([mean, test.mean])
-        if target.likelihood == "softmax":
-            y = jax.nn.one_hot(jax.random.categorical(noise_key, f), f.shape[1], dtype=f.dtype)
-        else:
-            y = f + _noise(target, noise_key, position, len(f)).astype(f.dtype) * jax.random.normal(
-                noise_key, f.shape, f.dtype
-            )
+        y = target.likelihood.observe(noise_key, f, target.parts(position)[1])
         kept = {"weights": project(position), "y": y[:n]}
         if len(f) > n:
             kept |= {"f_test": f[n:], "y_test": y[n:], "mean_test": mean[n:]}
@@ -55,9 +51,3 @@ def track(target: NetworkTarget, x_test: Any = None, *, projections: int = 100, 
 
     return collect
 
-
-def _noise(target: NetworkTarget, key: jax.Array, position: Any, rows: int) -> jax.Array:
-    """The noise of new observations, rows x 1 or one number."""
-    if target.row_noise is None:
-        return jnp.asarray(target.noise_at(position))
-    return target.row_noise.at(jax.random.normal(jax.random.fold_in(key, 1), (rows, 1)))

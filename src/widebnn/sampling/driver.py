@@ -24,9 +24,9 @@ from jax.sharding import Mesh
 from rich.progress import Progress as RichProgress
 
 from widebnn.errors import PrecisionWarning, StoreError, WidebnnError, check_integer, check_real
-from widebnn.posteriors.target import NetworkTarget, Target
 from widebnn.precision import double_precision, one_blas_thread
 from widebnn.samplers import SamplingAlgorithm, build_sampler
+from widebnn.samplers.target import Target
 from widebnn.samplers.tree import combine, inner
 from widebnn.sampling.collect import Collect, everything
 from widebnn.sampling.placement import Placement
@@ -136,7 +136,7 @@ def sample(
             algorithm = sampler
         else:
             algorithm = build_sampler(sampler, target.log_likelihood, burn_in, **options)
-        place = Placement(mesh, chains, target.unit_axes, position_shapes(target))
+        place = Placement(mesh, chains, position_shapes(target))
         run = _Run(target, algorithm, draws, thin, burn_in, chains, seed, collect or everything, place)
         with contextlib.ExitStack() as stack:
             stack.enter_context(place.together())
@@ -154,10 +154,11 @@ def precision_error(target: Target) -> Callable[[Any, Any], jax.Array] | None:
 
     Where only gradients are in float32, the relative error of one. None where there is nothing to compare.
     """
-    if not isinstance(target, NetworkTarget) or target.in_double is None or target.dtype == "float64":
+    dtype = getattr(target, "dtype", "float64")
+    if dtype == "float64":
         return None
-    exact = target.in_double().log_likelihood
-    if target.dtype == "mixed":
+    exact = target.in_dtype("float64").log_likelihood  # type: ignore[attr-defined]
+    if dtype == "mixed":
         return lambda u, w: _gradient_error(jax.grad(target.log_likelihood)(u), jax.grad(exact)(u))
 
     def error(u, w):

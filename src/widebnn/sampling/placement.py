@@ -22,6 +22,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from widebnn.coordinates.full import FullPosition
+from widebnn.coordinates.function import FunctionPosition
 from widebnn.errors import StoreError, WidebnnError, check_integer
 
 AXES = ("chains", "units")
@@ -42,8 +44,8 @@ def device_mesh(chains: int = 1, units: int | None = None) -> Mesh:
 class Placement:
     """The devices of chains, and what processes tell each other."""
 
-    def __init__(self, mesh: Mesh | None, chains: int, unit_axes: Callable[[Any], Any] | None, position: Any):
-        """``position``: shapes of a position; ``unit_axes``: see :class:`widebnn.Target`."""
+    def __init__(self, mesh: Mesh | None, chains: int, position: Any):
+        """``position``: shapes of a position."""
         self.mesh = mesh
         self.units = self.processes = rows = 1
         if mesh is not None:
@@ -60,7 +62,7 @@ class Placement:
                     f"{chains} chains cannot be divided equally over the {rows} rows of the mesh; use "
                     "device_mesh(chains=...) with a divisor of their number."
                 )
-            self._axes = _axes(unit_axes, position, self.units)
+            self._axes = unit_axes(position, self.units)
             self._everywhere = jax.jit(lambda leaf: leaf, out_shardings=NamedSharding(mesh, PartitionSpec()))
         self.leads = self.processes == 1 or jax.process_index() == 0
         self.groups = [range(first, first + rows) for first in range(0, chains, rows)]
@@ -179,22 +181,31 @@ class Placement:
         return where
 
 
-def _axes(unit_axes: Callable[[Any], Any] | None, position: Any, units: int) -> Any:
-    """For every leaf of a position the axis that is divided, -1 for none."""
-    if units == 1:
-        return jax.tree.map(lambda _: -1, position)
-    if unit_axes is None:
+def unit_axes(position: Any, units: int) -> Any:
+    """For every array of a position the axis that counts hidden units and is divided, -1 for none.
+
+    Hidden units are the columns of ``layers`` and ``carried`` of function coordinates.
+    """
+    function = [node for node in jax.tree.leaves(position, is_leaf=_is_function) if _is_function(node)]
+    if units > 1 and not function:
         raise WidebnnError(
             "only targets in function coordinates have units to divide: use coordinates='function', or a mesh with "
             f"units=1 (got {units}) to divide the chains alone."
         )
+    divided = {id(leaf) for node in function for leaf in (*node.layers, *node.carried)}
 
-    def check(leaf, axis):
-        if axis >= 0 and leaf.shape[axis] % units:
-            raise WidebnnError(f"{leaf.shape[axis]} hidden units cannot be divided equally over {units} devices.")
-        return axis
+    def axis(leaf):
+        if units == 1 or id(leaf) not in divided:
+            return -1
+        if leaf.shape[1] % units:
+            raise WidebnnError(f"{leaf.shape[1]} hidden units cannot be divided equally over {units} devices.")
+        return 1
 
-    return jax.tree.map(check, position, unit_axes(position))
+    return jax.tree.map(axis, position)
+
+
+def _is_function(node: Any) -> bool:
+    return isinstance(node, (FunctionPosition, FullPosition))
 
 
 def _spec(axis: int) -> PartitionSpec:

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from arviz_base import from_dict
 
-from widebnn.posteriors.target import Target
+from widebnn.samplers.target import Target
 
 GROUPS = {"y": "posterior_predictive", "f_test": "predictions", "y_test": "predictions", "mean_test": "predictions"}
 """The ArviZ group of the names that :func:`widebnn.track` uses; everything else goes to ``posterior``."""

@@ -9,12 +9,13 @@ from jax.flatten_util import ravel_pytree
 import widebnn
 from problems import numpy_features
 from widebnn.networks import apply
-from widebnn.posteriors.softmax import kernel_root, polar_factor
+from widebnn.likelihoods.softmax import SoftmaxLatent, kernel_root, polar_factor
 
 CLASSES = 3
 SHAPES = [(5, (7,)), (9, (4,)), (6, (3, 8)), (9, (4, 5))]
 """(inputs, widths): the readout is reduced in the first and the third, at depth 1 and 2."""
-CASES = [*(("function", *shape) for shape in SHAPES), ("weights", 5, (7,)), ("weights", 9, (4, 5))]
+SYSTEMS = ["weights", "marginal", "function"]
+CASES = [*((system, *shape) for shape in SHAPES for system in ("function", "marginal")), ("weights", 5, (7,)), ("weights", 9, (4, 5))]
 
 
 def labelled(n, m=3, repeated=True, seed=0):
@@ -30,7 +31,7 @@ def labelled(n, m=3, repeated=True, seed=0):
 def classifier(coordinates, n, widths, repeated=True, dtype="float64", **options):
     x, y = labelled(n, repeated=repeated)
     network = widebnn.dense(3, widths, readout_weight_std=2.0)
-    return widebnn.posterior(network, x, y, likelihood="softmax", coordinates=coordinates, dtype=dtype, **options)
+    return widebnn.posterior(network, x, y, **{"likelihood": "softmax", "coordinates": coordinates, "dtype": dtype} | options)
 
 
 def naive(f, labels):
@@ -100,8 +101,7 @@ def test_coordinates_weights_and_back(coordinates, n, widths):
 def test_the_readout_is_reduced_where_it_can_be(n, widths, rows):
     target = classifier("function", n, widths)
     u = target.sample_reference(jax.random.key(0))
-    assert u.readout.shape == (rows, CLASSES)
-    assert target.likelihood == "softmax" and classifier("weights", n, widths).likelihood == "softmax"
+    assert u.z.readout.shape == (rows, CLASSES)
     assert target.dimension == ravel_pytree(u)[0].size
 
 
@@ -197,13 +197,18 @@ def test_smooth_functions_of_one_input_are_no_problem(dtype):
     value, gradient = jax.jit(jax.value_and_grad(target.log_likelihood))(u)
     assert np.isfinite(value) and all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
     # The gradient is that of the likelihood, in the direction of the hidden layer too.
-    double = target.in_double()
+    double = target.in_dtype("float64")
     wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), u)
     np.testing.assert_allclose(value, double.log_likelihood(wide), atol=1e-3 if dtype == "float32" else 1e-9)
     log_likelihood = jax.jit(double.log_likelihood)
-    direction = np.random.default_rng(0).normal(size=u.layers[0].shape)
-    moved = [log_likelihood(wide._replace(layers=(wide.layers[0] + h * direction,))) for h in (1e-4, -1e-4)]
-    slope = float(jnp.sum(gradient.layers[0] * direction))
+    direction = np.random.default_rng(0).normal(size=u.network.layers[0].shape)
+
+    def along(h):
+        layers = (wide.network.layers[0] + h * direction,)
+        return log_likelihood(wide._replace(network=wide.network._replace(layers=layers)))
+
+    moved = [along(h) for h in (1e-4, -1e-4)]
+    slope = float(jnp.sum(gradient.network.layers[0] * direction))
     np.testing.assert_allclose(slope, (moved[0] - moved[1]) / 2e-4, rtol=1e-3, atol=1e-3)
     f = jax.jit(lambda u: target.predict(jax.random.key(2), u, x).f)(u)
     np.testing.assert_allclose(naive(np.asarray(f, np.float64), y), value, rtol=1e-3)
@@ -213,18 +218,18 @@ def test_labels_one_hot_and_classes_say_the_same():
     x, y = labelled(5)
     network = widebnn.dense(3, [4])
     one_hot = np.eye(CLASSES)[y]
-    build = lambda y, **options: widebnn.posterior(network, x, y, likelihood="softmax", **options)  # noqa: E731
+    build = lambda y, likelihood="softmax": widebnn.posterior(network, x, y, likelihood=likelihood)  # noqa: E731
     for target in (
         build(y),
         build(list(y)),
         build(y.astype(float)),
         build(one_hot),
-        build(y, classes=3),
-        build(one_hot, classes=3),
+        build(y, likelihood=widebnn.Softmax(classes=3)),
+        build(one_hot, likelihood=widebnn.Softmax(classes=3)),
     ):
         np.testing.assert_array_equal(target.y, one_hot)
-    assert build(y, classes=5).y.shape == (5, 5)
-    assert build(np.zeros(5, int), classes=2).y.shape == (5, 2)
+    assert build(y, likelihood=widebnn.Softmax(5)).y.shape == (5, 5)
+    assert build(np.zeros(5, int), likelihood=widebnn.Softmax(2)).y.shape == (5, 2)
     assert build(y > 0).y.shape == (5, 2)
 
 
@@ -232,12 +237,12 @@ def test_default_coordinates():
     x, y = labelled(5)
     other = widebnn.feature_map({"w": (3, 8)}, lambda p, x: jnp.cos(x @ p["w"]) / np.sqrt(8))
     coordinates = [
-        widebnn.posterior(network, x, y, likelihood="softmax").coordinates
+        widebnn.posterior(network, x, y, likelihood="softmax").coordinates.name
         for network in (widebnn.dense(3, [4]), widebnn.dense(3, []), other)
     ]
     assert coordinates == ["function", "weights", "weights"]
-    assert widebnn.posterior(widebnn.dense(3, [4]), x, y).noise == 0.1
-    assert widebnn.posterior(widebnn.dense(3, [4]), x, y).likelihood == "gaussian"
+    assert widebnn.posterior(widebnn.dense(3, [4]), x, y).likelihood.noise == 0.1
+    assert widebnn.posterior(widebnn.dense(3, [4]), x, y).likelihood.name == "gaussian"
 
 
 X, Y = np.ones((4, 2)) * np.arange(4)[:, None], np.array([0, 1, 2, 1])
@@ -252,23 +257,21 @@ X, Y = np.ones((4, 2)) * np.arange(4)[:, None], np.array([0, 1, 2, 1])
         (np.array([0, 1, np.nan, 1]), {}, "y has 1 NaN"),
         (np.zeros(4, int), {}, "at least two classes; every label is 0.*classes=C"),
         (np.full(4, 3), {}, "at least two classes; every label is 3"),
-        (Y, {"classes": 2}, "below classes=2; got the label 2"),
-        (Y, {"classes": 1}, "classes must be at least 2"),
+        (Y, {"likelihood": widebnn.Softmax(2)}, "below classes=2; got the label 2"),
         (Y[:, None], {}, r"Try y.ravel\(\)"),
-        (np.eye(3)[Y], {"classes": 4}, "3 one-hot columns but classes=4"),
+        (np.eye(3)[Y], {"likelihood": widebnn.Softmax(4)}, "3 one-hot columns but classes=4"),
         (np.eye(3)[Y] * 0.9, {}, "one-hot rows"),
         (np.ones((4, 3)), {}, "one-hot rows"),
         (np.ones((4, 3, 1)), {}, r"shape \(n,\) or one-hot"),
         (Y[:3], {}, "same number of rows; got 4 and 3"),
         (Y[:0], {}, "y is empty"),
-        (Y, {"noise": 0.1}, "has no noise; got noise=0.1"),
-        (Y, {"coordinates": "marginal"}, "no closed form.*Use coordinates='weights' or 'function'"),
-        (Y, {"coordinates": "reparametrised"}, "no closed form.*Use coordinates='weights' or 'function'"),
+        (Y, {"noise": 0.1}, "noise=0.1 belongs to likelihood='gaussian'"),
+        (Y, {"coordinates": "reparametrised"}, "whiten the readout.*Use coordinates='function', 'marginal' or 'weights'"),
         (Y, {"coordinates": "functon"}, "Did you mean 'function'"),
-        (Y, {"space": "full"}, "needs likelihood='gaussian'.*coordinates='weights'"),
-        (Y, {"coordinates": "weights", "carry": X}, "belong to coordinates='function'"),
+        (Y, {"coordinates": "full"}, "whiten the readout"),
+        (Y, {"coordinates": "weights", "carry": X}, "carry belongs to coordinates='function'"),
         (Y, {"likelihood": "sotfmax"}, "Did you mean 'softmax'"),
-        (Y, {"likelihood": "gaussian", "classes": 3}, "classes=3 belongs to likelihood='softmax'"),
+        (Y, {"likelihood": 3}, "likelihood must be one of gaussian, heavy_tails, softmax or an object"),
     ],
 )
 def test_bad_input(y, options, message):
@@ -277,10 +280,12 @@ def test_bad_input(y, options, message):
 
 
 def test_bad_networks_and_calls():
-    with pytest.raises(widebnn.WidebnnError, match=r"no hidden layers.*coordinates='weights'"):
+    with pytest.raises(widebnn.WidebnnError, match="classes must be at least 2"):
+        widebnn.Softmax(classes=1)
+    with pytest.raises(widebnn.WidebnnError, match=r"without hidden parameters.*coordinates='weights'"):
         widebnn.posterior(widebnn.dense(2, []), X, Y, likelihood="softmax", coordinates="function")
     network = widebnn.feature_map({"w": (2, 8)}, lambda p, x: jnp.cos(x @ p["w"]))
-    with pytest.raises(widebnn.WidebnnError, match="dense network; use coordinates='weights'"):
+    with pytest.raises(widebnn.WidebnnError, match="dense network; use coordinates='marginal'"):
         widebnn.posterior(network, X, Y, likelihood="softmax", coordinates="function")
     target = widebnn.posterior(widebnn.dense(2, [3]), X, Y, likelihood="softmax", carry=X)
     with pytest.raises(widebnn.WidebnnError, match="leave carry out"):
@@ -293,7 +298,7 @@ def test_bad_networks_and_calls():
 
 
 @pytest.mark.ambient
-@pytest.mark.parametrize("coordinates", ["weights", "function"])
+@pytest.mark.parametrize("coordinates", SYSTEMS)
 def test_works_in_a_program_without_double_precision(coordinates):
     target = classifier(coordinates, 5, (7,), dtype="float32")
     exact = classifier(coordinates, 5, (7,), dtype="float64")
@@ -307,7 +312,8 @@ def test_works_in_a_program_without_double_precision(coordinates):
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), u)
         expected = float(exact.log_likelihood(wide))
-        assert exact.x.dtype == jnp.float64 and exact.sample_reference(jax.random.key(0)).readout.dtype == jnp.float64
+        assert exact.x.dtype == jnp.float64
+        assert {leaf.dtype for leaf in jax.tree.leaves(exact.sample_reference(jax.random.key(0)))} == {exact.x.dtype}
     np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
@@ -334,9 +340,10 @@ def test_sampling_end_to_end():
 
 
 @pytest.mark.ambient
-@pytest.mark.parametrize("coordinates", ["function", "weights"])
+@pytest.mark.parametrize("coordinates", SYSTEMS)
 def test_float64_with_a_sampled_scale_in_a_program_of_single_precision(coordinates):
-    target = classifier(coordinates, 5, (7,), logit_scale=widebnn.LogNormal(np.pi, 1.0))  # any warning is an error
+    target = classifier(coordinates, 5, (7,), likelihood=widebnn.Softmax(logit_scale=widebnn.LogNormal(np.pi, 1.0)))  # any warning is an error
     u = target.sample_reference(jax.random.key(0))
     assert {leaf.dtype.name for leaf in jax.tree.leaves(u)} == {"float64"}
-    assert float(target.unknown_at(u._replace(z=np.zeros(())))) == np.pi
+    with jax.enable_x64(True):
+        assert float(target.likelihood.scale(SoftmaxLatent(scale=np.zeros(())))) == np.pi

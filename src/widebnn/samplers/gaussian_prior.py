@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from widebnn.errors import WidebnnError, check_numbers
-from widebnn.posteriors.target import Target
+from widebnn.samplers.target import Target
 from widebnn.samplers.tree import inner
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GaussianTarget(Target):
     """A Gaussian-prior posterior in whitened coordinates; built by :func:`widebnn.gaussian_target`."""
 

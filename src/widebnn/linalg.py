@@ -1,4 +1,4 @@
-"""Matrix products of a step, without the half that is zero or known by symmetry.
+"""Products and factorisations of a step, without the half that is zero or known by symmetry.
 
 A function-space step is little more than F A with a triangular F and Psi Psi'. In blocks of rows, each against
 what is not above it, they take three quarters of the operations (two blocks) to five eighths (four); small matrices
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax.lax.linalg import cholesky, triangular_solve
 
 LEAST_ROWS = 128
 MOST_BLOCKS = 4
 FLAT = 8
-"""From so many columns per row on, a Gram matrix is computed whole: its blocks would be read too often."""
+"""From this many columns per row on, a Gram matrix is computed whole: its blocks would be read too often."""
 FEW = 8
-"""Products with at most so many columns are sums, which read a matrix once, in any precision."""
+"""Products with at most this many columns are sums, which read a matrix once, in any precision."""
 
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -55,7 +56,7 @@ def lower_gram(a: jax.Array) -> jax.Array:
 
 
 def lower_gram_of_columns(a: jax.Array) -> jax.Array:
-    """The same of a' a, where a has many rows: its columns are taken where they are, a' is not formed."""
+    """The same for a' a, where a has many rows: a' is never formed."""
     return _stack_rows([product(a[:, first:end].T, a[:, :end]) for first, end in row_blocks(a.shape[1])])
 
 
@@ -64,3 +65,30 @@ def _stack_rows(blocks: list[jax.Array]) -> jax.Array:
     longest = blocks[-1].shape[1]
     padded = [jnp.pad(block, ((0, 0), (0, longest - block.shape[1]))) for block in blocks]
     return jnp.concatenate(padded) if len(padded) > 1 else padded[0]
+
+
+def lower_factor(matrix: jax.Array) -> jax.Array:
+    """Cholesky factor from the lower triangle; NaN if not positive definite, which a sampler then rejects."""
+    return cholesky(matrix, symmetrize_input=False)
+
+
+def solve_lower(factor: jax.Array, b: jax.Array, *, transpose: bool = False) -> jax.Array:
+    """L^-1 b, or L'^-1 b, for a lower triangular L."""
+    return triangular_solve(factor, b, left_side=True, lower=True, transpose_a=transpose)
+
+
+def inverse_of_lower(factor: jax.Array) -> jax.Array:
+    """The inverse of a lower triangular matrix, mostly by products: faster than one triangular solve."""
+    n = factor.shape[0]
+    if n <= 128:
+        return solve_lower(factor, jnp.eye(n))
+    h = n // 2
+    first, last = inverse_of_lower(factor[:h, :h]), inverse_of_lower(factor[h:, h:])
+    below = -last @ (factor[h:, :h] @ first)
+    return jnp.block([[first, jnp.zeros((h, n - h))], [below, last]])
+
+
+def symmetric_root(kernel: jax.Array) -> jax.Array:
+    """The symmetric R with R R = kernel; eigenvalues that rounding made negative count as zero."""
+    lam, vectors = jnp.linalg.eigh(kernel)
+    return (vectors * jnp.sqrt(jnp.maximum(lam, 0.0))) @ vectors.T

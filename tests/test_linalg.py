@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from widebnn.posteriors.products import lower_gram, lower_product, row_blocks
+from widebnn.linalg import lower_gram, lower_product, row_blocks
 
 
 @pytest.mark.parametrize("rows", [1, 127, 255, 256, 300, 1001])

@@ -26,7 +26,7 @@ NET = widebnn.dense(2, [3])
         ((NET, np.ones((4, 5)), Y), {}, "does not accept x of shape.*expects 2 input columns"),
         ((NET, X, np.ones((4, 1, 1))), {}, r"shape \(n,\) or \(n, outputs\)"),
         ((lambda x: x, X, Y), {}, "use widebnn.dense"),
-        ((widebnn.dense(2, []), X, Y), {"coordinates": "marginal"}, "exact Gaussian posterior"),
+        ((widebnn.dense(2, []), X, Y), {"coordinates": "marginal"}, "has an exact posterior"),
         ((widebnn.feature_map({"w": (2, 3)}, lambda p, x: (x @ p["w"])[0]), X, Y), {}, "features must return shape"),
     ],
 )

@@ -8,11 +8,8 @@ import scipy.stats
 from jax.flatten_util import ravel_pytree
 
 import widebnn
-from problems import NOISE, naive_log_likelihood, numpy_features, small_data, small_target
+from problems import COORDINATES, NOISE, naive_log_likelihood, numpy_features, small_data, small_target
 from widebnn.networks import apply
-from widebnn.posteriors import COORDINATES
-from widebnn.posteriors.marginal import marginal_target
-from widebnn.posteriors.reparametrised import reparametrised_target
 
 
 @pytest.mark.parametrize("coordinates", COORDINATES)
@@ -67,7 +64,7 @@ def test_reparametrisation_is_the_change_of_variables_it_claims(n):
         theta = target.to_weights(jax.random.key(0), u)
 
         def readout(phi, hidden=u.hidden, shape=u.readout.shape):
-            mapped = target.to_weights(None, widebnn.Weights(hidden, phi.reshape(shape)))
+            mapped = target.to_weights(jax.random.key(0), widebnn.Weights(hidden, phi.reshape(shape)))
             return mapped.readout.ravel()
 
         jacobian = jax.jacfwd(readout)(u.readout.ravel())
@@ -84,18 +81,6 @@ def test_map_and_inverse_round_trip(coordinates, n):
     u = target.sample_reference(jax.random.key(2))
     back = target.from_weights(target.to_weights(jax.random.key(0), u))
     for a, b in zip(jax.tree.leaves(u), jax.tree.leaves(back), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-10)
-
-
-@pytest.mark.parametrize("build", [marginal_target, reparametrised_target])
-@pytest.mark.parametrize("n", [3, 12])
-def test_primal_and_dual_targets_agree(build, n):
-    x, y = map(jnp.asarray, small_data(n=n))
-    network = widebnn.dense(3, [4])
-    primal, dual = (build(network, x, y, NOISE, form) for form in ("primal", "dual"))
-    u = primal.sample_reference(jax.random.key(0))
-    np.testing.assert_allclose(primal.log_likelihood(u), dual.log_likelihood(u), rtol=1e-12)
-    for a, b in zip(*(t.predict(jax.random.key(1), u, x) for t in (primal, dual)), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-10)
 
 

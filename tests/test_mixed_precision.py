@@ -1,7 +1,5 @@
 """``dtype="mixed"``: the value of float64, the gradient of float32, and nothing of float64 where only that is asked."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +7,8 @@ import pytest
 
 import widebnn
 from widebnn.errors import PrecisionWarning
-from widebnn.posteriors import COORDINATES
-from widebnn.posteriors.mixed import mixed_target
-from widebnn.precision import double_precision
+from problems import COORDINATES
+from widebnn.precision import double_precision, with_gradient_of
 from widebnn.samplers import hilbert_hmc
 
 RNG = np.random.default_rng(0)
@@ -59,10 +56,10 @@ def test_the_way_of_hmc_is_without_double_precision(steps):
         nothing = jax.ShapeDtypeStruct((), jnp.float32)
         return value + jax.pure_callback(lambda _: seen.append(1) or np.float32(0), nothing, value.astype(jnp.float32))
 
-    mixed = mixed_target(dataclasses.replace(double, log_likelihood=counted), target("float32"))
+    mixed = with_gradient_of(counted, target("float32").log_likelihood, "float32")
     with double_precision():
-        algorithm = hilbert_hmc(mixed.log_likelihood, 0.1, steps)
-        state = jax.jit(algorithm.init)(mixed.sample_reference(jax.random.key(0)))
+        algorithm = hilbert_hmc(mixed, 0.1, steps)
+        state = jax.jit(algorithm.init)(double.sample_reference(jax.random.key(0)))
         jax.block_until_ready(state)
         seen.clear()
         jax.block_until_ready(jax.jit(algorithm.propose)(state, state.position))

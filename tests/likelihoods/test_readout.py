@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from widebnn.posteriors.readout import choose_form, condition, log_evidence, square_root
+from widebnn.likelihoods.readout import choose_form, condition, log_evidence
 
 SHAPES = [(4, 7, 2), (7, 4, 1), (5, 5, 3)]
 
@@ -51,13 +51,12 @@ def test_primal_and_dual_are_the_same(shape):
     psi, y, noise = problem(*shape)
     z = jnp.asarray(np.random.default_rng(9).normal(size=(shape[1], shape[2])))
     primal, dual = (condition(psi, y, noise, form) for form in ("primal", "dual"))
-    roots = [square_root(psi, noise, form) for form in ("primal", "dual")]
     key = jax.random.key(0)
-    np.testing.assert_allclose(primal.gain(y), dual.gain(y), atol=1e-11)
+    np.testing.assert_allclose(primal.mean, dual.mean, atol=1e-11)
     np.testing.assert_allclose(primal.draw(key), dual.draw(key), atol=1e-11)
     np.testing.assert_allclose(primal.variance(psi[:2]), dual.variance(psi[:2]), atol=1e-11)
-    np.testing.assert_allclose(roots[0].multiply(z), roots[1].multiply(z), atol=1e-11)
-    np.testing.assert_allclose(roots[0].divide(z), roots[1].divide(z), atol=1e-10)
+    np.testing.assert_allclose(primal.unwhiten(z), dual.unwhiten(z), atol=1e-11)
+    np.testing.assert_allclose(primal.whiten(z), dual.whiten(z), atol=1e-10)
 
 
 def test_the_smaller_matrix_is_factored():
@@ -69,12 +68,13 @@ def test_the_smaller_matrix_is_factored():
 def test_moments_and_square_root(shape):
     psi, y, noise = problem(*shape)
     sigma, mu, _ = brute(psi, y, noise)
-    root = square_root(psi, noise).multiply(jnp.eye(shape[1]))
+    conditional = condition(psi, jnp.zeros((shape[0], shape[1])), noise)  # a mean of zero: the root alone
+    root = conditional.unwhiten(jnp.eye(shape[1]))
     np.testing.assert_allclose(root @ root, sigma, atol=1e-11)
     np.testing.assert_allclose(root, root.T, atol=1e-11)
-    np.testing.assert_allclose(square_root(psi, noise).divide(root), np.eye(shape[1]), atol=1e-10)
+    np.testing.assert_allclose(conditional.whiten(root), np.eye(shape[1]), atol=1e-10)
     conditional = condition(psi, y, noise)
-    np.testing.assert_allclose(conditional.gain(y), mu, atol=1e-11)
+    np.testing.assert_allclose(conditional.mean, mu, atol=1e-11)
     new = jnp.asarray(np.random.default_rng(1).normal(size=(3, shape[1])))
     np.testing.assert_allclose(conditional.variance(new), np.diag(new @ sigma @ new.T), atol=1e-11)
 
@@ -143,10 +143,10 @@ def test_noise_of_every_row(shape, form):
     scaled = np.asarray(psi) / np.asarray(noise)[:, None]
     sigma = np.linalg.inv(np.eye(shape[1]) + scaled.T @ scaled)
     given = condition(psi, y, noise, form)
-    np.testing.assert_allclose(given.gain(y), sigma @ scaled.T @ (y / noise[:, None]), atol=1e-11)
+    np.testing.assert_allclose(given.mean, sigma @ scaled.T @ (y / noise[:, None]), atol=1e-11)
     np.testing.assert_allclose(given.variance(psi[:2]), np.diag(psi[:2] @ sigma @ psi[:2].T), atol=1e-11)
-    root = square_root(psi, noise, form)
-    np.testing.assert_allclose(root.multiply(root.multiply(jnp.eye(shape[1]))), sigma, atol=1e-11)
+    root = condition(psi, jnp.zeros((shape[0], shape[1])), noise, form)
+    np.testing.assert_allclose(root.unwhiten(root.unwhiten(jnp.eye(shape[1]))), sigma, atol=1e-11)
     draws = jax.vmap(given.draw)(jax.random.split(jax.random.key(0), 20_000))[..., 0]
-    np.testing.assert_allclose(draws.mean(axis=0), given.gain(y)[:, 0], atol=0.03)
+    np.testing.assert_allclose(draws.mean(axis=0), given.mean[:, 0], atol=0.03)
     np.testing.assert_allclose(np.cov(draws.T), sigma, atol=0.03)

@@ -8,10 +8,12 @@ import pytest
 
 import widebnn
 from problems import small_data
-from widebnn.lumped import Lumped, noise_draw, reference_draw, reframe
+from widebnn.coordinates.full import TRACKED, FullPosition
+from widebnn.coordinates.function import FunctionPosition
+from widebnn.coordinates.function_space import FunctionSpace
+from widebnn.coordinates.lumped import Lumped
 from widebnn.networks import Layer, Weights
-from widebnn.posteriors.full_space import TRACKED
-from widebnn.posteriors.function_space import FunctionPosition, function_space
+from widebnn.samplers.tree import reframe
 
 STEPS = 200
 N, M, WIDTH, OUTPUTS = 4, 40, 6, 2
@@ -22,7 +24,7 @@ def targets():
     network = widebnn.dense(M, [WIDTH])
     options = {"noise": 0.3, "dtype": "float64"}
     full = widebnn.posterior(network, x, y, coordinates="reparametrised", **options)
-    return full, widebnn.posterior(network, x, y, **options), widebnn.posterior(network, x, y, space="full", **options)
+    return full, widebnn.posterior(network, x, y, **options), widebnn.posterior(network, x, y, coordinates="full", **options)
 
 
 def stacked(hidden):
@@ -33,7 +35,7 @@ class Split:
     """All weights of the full chain in the coordinates of the lumped one."""
 
     def __init__(self, target):
-        basis = function_space(target.network, target.x).basis
+        basis = FunctionSpace(target.network, target.x).basis
         everything, _ = np.linalg.qr(np.hstack([basis, np.random.default_rng(0).normal(size=(M + 1, M + 1))]))
         self.basis, self.rest = jnp.asarray(basis), jnp.asarray(everything[:, basis.shape[1] : M + 1])
 
@@ -46,7 +48,7 @@ class Split:
     def position(self, weights):
         a, tracked, ignored = self.parts(weights)
         length = jnp.linalg.norm(ignored)
-        return FunctionPosition((a,), (), weights.readout, tracked, Lumped(jnp.array([length, 0.0, 0.0]), ignored.size))
+        return FullPosition((a,), (), weights.readout, tracked, Lumped(jnp.array([length, 0.0, 0.0]), ignored.size))
 
     def in_frame(self, vector, frame):
         """Coordinates of a vector of ignored coordinates: along the frame, and the length of the rest."""
@@ -85,7 +87,7 @@ def test_the_reduced_chain_is_the_projected_full_chain(name, step_size):
         accepted += bool(info_a.is_accepted)
         np.testing.assert_allclose(state_a.log_likelihood, state_b.log_likelihood, atol=1e-8)
     psi = full.network.features(state_a.position.hidden, full.x)
-    np.testing.assert_allclose(function_space(full.network, full.x).psi(state_b.position.layers), psi, atol=1e-9)
+    np.testing.assert_allclose(FunctionSpace(full.network, full.x).psi(state_b.position.layers), psi, atol=1e-9)
     assert 20 < accepted < STEPS
 
 
@@ -120,11 +122,11 @@ def test_the_lumped_chain_makes_the_decisions_of_the_full_chain(name, options):
             p_a, p_tracked, p_ignored = split.parts(state_a.momentum)
             own_frame = split.in_frame(p_ignored, frame_of(*vectors))
             state_b = state_b._replace(
-                momentum=FunctionPosition((p_a,), (), state_a.momentum.readout, p_tracked, own_frame),
+                momentum=FullPosition((p_a,), (), state_a.momentum.readout, p_tracked, own_frame),
                 has_momentum=jnp.asarray(True),
             )
         w_a, w_tracked, w_ignored = split.parts(noise)
-        w = FunctionPosition((w_a,), (), noise.readout, w_tracked, split.in_frame(w_ignored, frame_of(*vectors)))
+        w = FullPosition((w_a,), (), noise.readout, w_tracked, split.in_frame(w_ignored, frame_of(*vectors)))
         one, two = run_a(state_a, noise), run_b(state_b, w)
         np.testing.assert_allclose(one.log_ratio, two.log_ratio, atol=1e-7)
         (state_a, info_a), (state_b, info_b) = (widebnn.samplers.metropolis(accept_key, p) for p in (one, two))
@@ -147,14 +149,14 @@ def test_the_lumped_chain_makes_the_decisions_of_the_full_chain(name, options):
 def test_lumped_noise_has_the_norms_of_standard_normals():
     """<u, w> / |u| is N(0, 1) and |w|^2 is chi-squared with as many degrees as coordinates."""
     dimension = 50
-    u = reference_draw(jax.random.key(0), dimension)
-    w = jax.vmap(lambda key: noise_draw(key, u).values)(jax.random.split(jax.random.key(1), 40_000))
+    u = Lumped.sample(jax.random.key(0), dimension)
+    w = jax.vmap(lambda key: u.sample_noise(key).values)(jax.random.split(jax.random.key(1), 40_000))
     squares = jnp.sum(w**2, axis=1)
     root = np.sqrt(len(squares))
     assert abs(w[:, 0].mean()) * root < 4.5
     assert abs((squares.mean() - dimension) / np.sqrt(2 * dimension)) * root < 4.5
     np.testing.assert_allclose(squares.var(), 2 * dimension, rtol=0.06)
-    lengths = jax.vmap(lambda key: reference_draw(key, dimension).values[0])(
+    lengths = jax.vmap(lambda key: Lumped.sample(key, dimension).values[0])(
         jax.random.split(jax.random.key(2), 40_000)
     )
     assert abs((jnp.mean(lengths**2) - dimension) / np.sqrt(2 * dimension)) * root < 4.5
@@ -169,7 +171,7 @@ def test_full_space_is_named_and_counted():
 def test_tracked_projections_are_those_of_all_weights():
     """Unit length: N(0, 1) under the reference, and the weights they came from give the same numbers."""
     _, _, lumped = targets()
-    draws = jax.vmap(lambda key: lumped.projections(lumped.sample_reference(key)))(
+    draws = jax.vmap(lambda key: lumped.coordinates.project(lumped.sample_reference(key)))(
         jax.random.split(jax.random.key(0), 20_000)
     )
     z = (jnp.mean(draws**2, axis=0) - 1) * np.sqrt(len(draws) / 2)
@@ -179,17 +181,16 @@ def test_tracked_projections_are_those_of_all_weights():
 
 
 @pytest.mark.parametrize(
-    ("widths", "m", "options", "message"),
+    ("widths", "m", "message"),
     [
-        ((3, 3), M, {}, "exact for one hidden layer"),
-        ((3,), 3, {}, "nothing to gain"),
-        ((3,), M, {"coordinates": "marginal"}, "belong to coordinates='function'"),
+        ((3, 3), M, "exact for one hidden layer"),
+        ((3,), 3, "nothing to gain"),
     ],
 )
-def test_where_full_space_makes_no_sense(widths, m, options, message):
+def test_where_full_space_makes_no_sense(widths, m, message):
     x, y = small_data(n=N, m=m)
     with pytest.raises(widebnn.WidebnnError, match=message):
-        widebnn.posterior(widebnn.dense(m, widths), x, y, space="full", **options)
+        widebnn.posterior(widebnn.dense(m, widths), x, y, coordinates="full")
 
 
 @pytest.mark.parametrize(("n", "widths"), [(4, (6,)), (4, (6, 5)), (4, (7, 6, 5)), (6, (3, 8)), (9, (4, 4))])
@@ -257,12 +258,12 @@ def test_hidden_layers_of_the_result_are_layers():
         assert weights.hidden[0].w.shape == (M, WIDTH)
 
 
-@pytest.mark.parametrize("space", ["reduced", "full"])
-def test_carried_inputs_have_the_law_of_new_inputs(space):
+@pytest.mark.parametrize("coordinates", ["function", "full"])
+def test_carried_inputs_have_the_law_of_new_inputs(coordinates):
     """Averaged over the coordinates that are carried, predict(key, u) is predict(key, u, x)."""
     x, y = small_data(n=N, m=M)
     x_new = np.vstack([x[1], np.random.default_rng(3).normal(size=(2, M))])
-    target = widebnn.posterior(widebnn.dense(M, [WIDTH]), x, y, noise=0.3, dtype="float64", carry=x_new, space=space)
+    target = widebnn.posterior(widebnn.dense(M, [WIDTH]), x, y, noise=0.3, dtype="float64", carry=x_new, coordinates=coordinates)
     layers = target.sample_reference(jax.random.key(9)).layers
 
     def both(key):
@@ -296,9 +297,9 @@ def test_projections_in_full_space_do_not_depend_on_what_is_carried():
     x_new = np.random.default_rng(3).normal(size=(3, M))
     covariances = []
     for carry in (None, x_new):
-        target = widebnn.posterior(widebnn.dense(M, [WIDTH]), x, y, dtype="float64", carry=carry, space="full")
+        target = widebnn.posterior(widebnn.dense(M, [WIDTH]), x, y, dtype="float64", carry=carry, coordinates="full")
         flat, unravel = jax.flatten_util.ravel_pytree(target.sample_reference(jax.random.key(0)))
-        matrix = jax.jacfwd(lambda v, t=target, un=unravel: t.projections(un(v)))(jnp.zeros_like(flat))
+        matrix = jax.jacfwd(lambda v, t=target, un=unravel: t.coordinates.project(un(v)))(jnp.zeros_like(flat))
         covariances.append(matrix @ matrix.T)
     np.testing.assert_allclose(covariances[0], covariances[1], atol=1e-10)
     np.testing.assert_allclose(np.diag(covariances[0]), 1.0, atol=1e-10)
@@ -312,7 +313,7 @@ def test_dead_units_do_not_stop_a_narrow_relu_network():
         widebnn.dense(3, (5, 4), "relu"), x, y, dtype="float64", noise=0.3, coordinates="marginal"
     )
     u = target.sample_reference(jax.random.key(0))
-    basis = function_space(target.network, target.x).basis
+    basis = FunctionSpace(target.network, target.x).basis
     # One unit works, the others are dead everywhere: rank two for four inputs.
     w = np.zeros((4, 5))
     w[-1] = -50.0

@@ -1,0 +1,209 @@
+"""The hidden layers of a dense network as their values at the inputs (docs/mathematics.md, section 9).
+
+The likelihood sees the first layer only through X~ W, X~ = [sw X / sqrt(m), sb 1]. With X~ = F V' (V has
+orthonormal columns, one per dimension of the row space) the pre-activations are F A, A = V' W, and the rest
+of W never reaches the data. A deeper layer given the one before has independent columns N(0, K), so that
+f = chol(K) A with A standard normal, K = G~ G~', G~ = [sw g / sqrt(d), sb 1]. All A are N(0, I) a priori.
+What the likelihood ignores is drawn from its exact conditional whenever weights or new inputs are asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from widebnn.linalg import lower_factor, lower_product, product, symmetric_root
+from widebnn.networks.dense import DenseNetwork, Layer
+from widebnn.precision import double_precision
+
+
+class Extension(NamedTuple):
+    """New inputs in terms of the training inputs: X~ = along V' + root Q', Q orthonormal, V'Q = 0."""
+
+    along: jax.Array
+    root: jax.Array
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionSpace:
+    """The map from coordinates (A_1, ..., A_L) to function values at the inputs x, and back to weights."""
+
+    network: DenseNetwork
+    x: jax.Array
+    shapes: tuple[tuple[int, int], ...] = field(init=False)
+    """Shapes of the coordinates, one array per hidden layer."""
+    basis: np.ndarray = field(init=False)
+    """V: an orthonormal basis of the row space of X~ in R^(m+1), in float64."""
+    factor: jax.Array = field(init=False)
+    """F, in the dtype of x."""
+    repeats: np.ndarray | None = field(init=False)
+    """Which distinct input every row is, where equal inputs are merged."""
+
+    def __post_init__(self) -> None:
+        rows = np.asarray(self.x, np.float64)
+        widths = self.network.widths
+        # Equal inputs have equal function values: one row each, where the kernel of a deeper layer would be singular.
+        distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
+        repeated = len(distinct) < len(rows) and any(width >= len(distinct) for width in widths[:-1])
+        rows = distinct if repeated else rows
+        with double_precision(), jax.ensure_compile_time_eval():
+            factor, basis = row_space(np.asarray(self.network.hidden_inputs(jnp.asarray(rows))))
+            object.__setattr__(self, "factor", jnp.asarray(factor, self.x.dtype))
+        shapes = [(factor.shape[1], widths[0])]
+        shapes += [(min(len(rows), before + 1), width) for before, width in itertools.pairwise(widths)]
+        object.__setattr__(self, "basis", basis)
+        object.__setattr__(self, "shapes", tuple(shapes))
+        object.__setattr__(self, "repeats", inverse.reshape(-1) if repeated else None)
+
+    def normals(self, key: jax.Array, shapes: Any) -> tuple[jax.Array, ...]:
+        """Standard normal arrays of these shapes."""
+        keys = jax.random.split(key, len(shapes))
+        return tuple(jax.random.normal(k, shape, self.x.dtype) for k, shape in zip(keys, shapes, strict=True))
+
+    def last_layer(self, layers: Any) -> jax.Array:
+        """g(f_L), the activations of the last hidden layer at the inputs."""
+        h = self.network.activate(self._forward(layers)[-1])
+        return h if self.repeats is None else h[self.repeats]
+
+    def psi(self, layers: Any) -> jax.Array:
+        """Psi at the inputs."""
+        return self.network.readout_inputs(self.last_layer(layers))
+
+    def extend(self, x_new: Any) -> Extension:
+        """The extension of new inputs, also while traced."""
+        # Inputs that are known now are constants of whatever is being compiled, and extended once.
+        known = not isinstance(x_new, jax.core.Tracer)
+        with jax.ensure_compile_time_eval() if known else contextlib.nullcontext():
+            new = self.network.hidden_inputs(jnp.asarray(x_new, jnp.float64))
+            along, root = _conditional_root(new, jnp.asarray(self.basis), jnp.asarray(self.basis.T))
+            return Extension(along.astype(self.x.dtype), root.astype(self.x.dtype))
+
+    def at_new_inputs(self, layers: Any, extension: Extension, normals: Any) -> jax.Array:
+        """Psi at the inputs of an extension, from its exact conditional; ``normals``: standard normals per layer."""
+        dtype = self.x.dtype
+        f = self._forward(layers)
+        f_new = product(extension.along, layers[0]) + product(extension.root, normals[0])
+        for before, a, z in zip(f, layers[1:], normals[1:], strict=False):
+            train, new = self._next_inputs(before), self._next_inputs(f_new)
+            if _is_its_own_root(train):
+                f_new = product(new, a)
+            else:
+                along, root = _conditional_root(new.astype(jnp.float64), *_range(train))
+                f_new = product(along.astype(dtype), a) + product(root.astype(dtype), z)
+        return self.network.readout_inputs(self.network.activate(f_new))
+
+    def hidden_weights(self, key: jax.Array, layers: Any) -> tuple[Layer, ...]:
+        """Hidden weights from their exact conditional: W = M A + (I - Q'Q) Z, Q the row space of what a layer sees."""
+        network, dtype = self.network, self.x.dtype
+        f = [None, *self._forward(layers)]
+        weights = []
+        for i, (a, layer_key) in enumerate(zip(layers, jax.random.split(key, len(layers)), strict=True)):
+            fan_in = network.input_dim if i == 0 else network.widths[i - 1]
+            z = jax.random.normal(layer_key, (fan_in + 1, a.shape[1]), dtype)
+            if i > 0 and _is_its_own_root(self._next_inputs(f[i])):
+                w = a
+            else:
+                known = (jnp.asarray(self.basis), jnp.asarray(self.basis.T)) if i == 0 else None
+                m, q = (part.astype(dtype) for part in known or _range(self._next_inputs(f[i])))
+                w = product(m, a) + z - product(q.T, product(q, z))
+            weights.append(Layer(w[:-1], w[-1]))
+        return tuple(weights)
+
+    def from_hidden(self, hidden: Any) -> tuple[jax.Array, ...]:
+        """Hidden weights -> coordinates."""
+        stacked = [jnp.concatenate([layer.w, layer.b[None]]) for layer in hidden]
+        layers = [product(jnp.asarray(self.basis.T, self.x.dtype), stacked[0])]
+        f = product(self.factor, layers[0])
+        for w in stacked[1:]:
+            inputs = self._next_inputs(f)
+            f = product(inputs, w)
+            layers.append(w if _is_its_own_root(inputs) else jnp.linalg.lstsq(_layer_root(inputs), f)[0])
+        return tuple(layers)
+
+    def _next_inputs(self, f: Any) -> jax.Array:
+        return self.network.hidden_inputs(self.network.activate(f))
+
+    def _forward(self, layers: Any) -> list[jax.Array]:
+        """Pre-activations of every layer at the distinct inputs."""
+        network = self.network
+        f = [lower_product(self.factor, layers[0])]
+        for a in layers[1:]:
+            h = network.activate(f[-1])
+            if h.shape[1] < len(h):
+                f.append(product(network.hidden_inputs(h), a))
+            else:
+                root = _kernel_root(network.scaled(h), jnp.asarray(network.bias_std, self.x.dtype))
+                f.append(lower_product(root, a))
+        return f
+
+
+def row_space(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(F, V) with inputs = F V': singular directions above rounding; dependent inputs reduce the rank.
+
+    Of all such bases the one that makes F lower triangular with a positive diagonal: input i is a combination of
+    the first i directions. Independent inputs have F = chol(inputs inputs').
+    """
+    u, s, vt = np.linalg.svd(inputs, full_matrices=False)
+    rank = max(1, int(np.sum(s > s[0] * max(inputs.shape) * np.finfo(np.float64).eps)))
+    rotation, upper = np.linalg.qr((u[:, :rank] * s[:rank]).T)
+    signs = np.where(np.diagonal(upper) < 0, -1.0, 1.0)
+    return upper.T * signs, vt[:rank].T @ (rotation * signs)
+
+
+def _is_its_own_root(inputs: jax.Array) -> bool:
+    """True if G~ has no more columns than rows: then the coordinates of the layer are its weights."""
+    return inputs.shape[1] <= inputs.shape[0]
+
+
+def _layer_root(inputs: jax.Array) -> jax.Array:
+    """R with R R' = G~ G~' and as few columns as possible: G~ itself, or a lower triangular root of the kernel."""
+    return inputs if _is_its_own_root(inputs) else _kernel_root(inputs[:, :-1], inputs[0, -1])
+
+
+def _kernel_root(scaled: jax.Array, constant: jax.Array) -> jax.Array:
+    """A lower triangular root of G~ G~', G~ = [scaled, constant 1]; G~ is not formed, its columns stay where they are.
+
+    The Gram matrix is formed in the dtype of the features and factored in float64. Any root that is a function of
+    the layers before is exact: the Cholesky factor, or, where the kernel is singular, one made of its eigenvectors
+    (units of a narrow ReLU layer can be dead at several inputs at once). The gradient ignores the latter; samplers
+    are exact for any force.
+    """
+    kernel = product(scaled, scaled.T).astype(jnp.float64) + constant.astype(jnp.float64) ** 2
+    regular = jnp.all(jnp.isfinite(lower_factor(jax.lax.stop_gradient(kernel))))
+    factor = lower_factor(jnp.where(regular, kernel, jnp.eye(len(kernel))))
+    singular = jax.lax.cond(regular, jnp.zeros_like, _triangular_root, jax.lax.stop_gradient(kernel))
+    return jnp.where(regular, factor, singular).astype(scaled.dtype)
+
+
+def _triangular_root(kernel: jax.Array) -> jax.Array:
+    return jnp.linalg.qr(symmetric_root(kernel), mode="r").T
+
+
+def _range(inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(M, Q): the weights are W = M A + (I - Q'Q) Z, where Q has orthonormal rows that span those of G~.
+
+    M = G~^+ R turns coordinates into weights of least norm. Directions with eigenvalue zero are left out.
+    """
+    wide = inputs.astype(jnp.float64)
+    lam, vectors = jnp.linalg.eigh(wide @ wide.T)
+    kept = lam > lam[-1] * lam.size * jnp.finfo(jnp.float64).eps
+    inverse_root = jnp.where(kept, 1 / jnp.sqrt(jnp.where(kept, lam, 1.0)), 0.0)
+    rows = inverse_root[:, None] * (vectors.T @ wide)
+    to_weights = rows.T @ (inverse_root[:, None] * (vectors.T @ _layer_root(inputs).astype(jnp.float64)))
+    return to_weights, rows
+
+
+def _conditional_root(new: jax.Array, to_weights: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Pre-activations at new rows N of layer inputs are along A + root z, z standard normal.
+
+    W = M A + (I - Q'Q) Z, so they are (N M) A + N (I - Q'Q) Z: a known part and a Gaussian with covariance
+    across across', across = N (I - Q'Q). The symmetric root depends smoothly on it.
+    """
+    across = new - (new @ rows.T) @ rows
+    return new @ to_weights, symmetric_root(across @ across.T)

@@ -1,0 +1,117 @@
+"""Gaussian observations, y ~ N(f, s^2 I), the noise s known or unknown.
+
+Unknown noise is s = median exp(log_sd z) with z ~ N(0, 1): z is one more coordinate of the chain. The readout is
+integrated out for any s; its conditional is taken at the chain's own s.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from widebnn.errors import WidebnnError, check_numbers, check_real
+from widebnn.likelihoods.likelihood import Sizes
+from widebnn.likelihoods.lognormal import LogNormal
+from widebnn.likelihoods.readout import ConjugateReadout, condition, log_evidence
+
+
+def gaussian_log_likelihood(f: jax.Array, y: jax.Array, noise: float | jax.Array) -> jax.Array:
+    """log N(y; f, s^2 I) over all entries, summed in float64; s is one number, or one for every row."""
+    residual = y.astype(jnp.float64) - f.astype(jnp.float64)
+    if jnp.ndim(noise):
+        residual, log_noise = residual / jnp.reshape(noise, (-1, 1)), y.shape[1] * jnp.sum(jnp.log(noise))
+    else:
+        residual, log_noise = residual / noise, y.size * jnp.log(noise)
+    return -0.5 * jnp.sum(residual**2) - log_noise - 0.5 * y.size * math.log(2 * math.pi)
+
+
+class ConditionallyGaussian:
+    """What likelihoods share that are Gaussian once the latent is known; they say what the noise is."""
+
+    def noise_at(self, z: Any) -> Any:
+        """Standard deviation of the observations, one number or one for every row."""
+        raise NotImplementedError
+
+    def targets(self, y: Any) -> Any:
+        """Real numbers, n or n x outputs, as n x outputs."""
+        y = y if isinstance(y, jax.core.Tracer) else check_numbers("y", y)
+        if y.ndim == 1:
+            y = y[:, None]
+        if y.ndim != 2:
+            raise WidebnnError(f"y must have shape (n,) or (n, outputs); got {y.shape}.")
+        return y
+
+    def prepare(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """The data as they are."""
+        return x, y
+
+    def log_likelihood(self, f: jax.Array, y: jax.Array, z: Any) -> jax.Array:
+        """log N(y; f, s^2)."""
+        return gaussian_log_likelihood(f, y, self.noise_at(z))
+
+    def log_evidence(self, psi: jax.Array, y: jax.Array, z: Any, constant: float = 0.0) -> jax.Array:
+        """log N(y; 0, Psi Psi' + s^2), the readout integrated out."""
+        return log_evidence(psi, y, self.noise_at(z), constant=constant)
+
+    def condition(self, psi: jax.Array, y: jax.Array, z: Any) -> ConjugateReadout:
+        """N(mu, Sigma), see :mod:`widebnn.likelihoods.readout`."""
+        return condition(psi, y, self.noise_at(z))
+
+    def scale(self, z: Any) -> float:
+        """Readout weights are used as they are."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Gaussian(ConditionallyGaussian):
+    """y ~ N(f, noise^2 I).
+
+    Args:
+        noise: Standard deviation of the observations; a :class:`LogNormal` is the prior of noise that is not known and
+            is sampled with the chain.
+
+    Raises:
+        WidebnnError: If the noise is not positive.
+
+    Example:
+        >>> Gaussian(noise=LogNormal(0.1)).name
+        'gaussian'
+    """
+
+    noise: float | LogNormal = 0.1
+    name = "gaussian"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.noise, LogNormal):
+            advice = "It is the standard deviation of the observations."
+            object.__setattr__(self, "noise", check_real("noise", self.noise, above=0, advice=advice))
+
+    def noise_at(self, z: Any) -> Any:
+        """The noise at the coordinate z."""
+        return self.noise.at(z) if isinstance(self.noise, LogNormal) else self.noise
+
+    new_noise_at = noise_at
+
+    def sample_latent(self, key: jax.Array, sizes: Sizes) -> Any:
+        """One number if the noise is unknown."""
+        return jax.random.normal(key, (), sizes.dtype) if isinstance(self.noise, LogNormal) else ()
+
+    def latent_from(self, z: Any, psi: jax.Array, readout: jax.Array, sizes: Sizes) -> Any:
+        """Weights say nothing about the noise: its coordinate is given."""
+        return jnp.asarray(z, sizes.dtype) if isinstance(self.noise, LogNormal) else ()
+
+    def observe(self, key: jax.Array, f: jax.Array, z: Any) -> jax.Array:
+        """f + s e, e ~ N(0, I)."""
+        return f + jnp.asarray(self.noise_at(z)).astype(f.dtype) * jax.random.normal(key, f.shape, f.dtype)
+
+    def starting_latent(self, z: Any) -> tuple[Any, bool]:
+        """The noise may move with the function."""
+        return z, False
+
+    def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: Any) -> Any:
+        """Nothing to settle."""
+        return z

@@ -1,0 +1,93 @@
+"""A noise for every row: y_i ~ N(f_i, s_i^2 I), s_i = median exp(log_sd z_i), z_i ~ N(0, 1).
+
+The errors then have heavy tails (a log-normal mixture of normals): an outlier is a row whose noise the chain finds to be
+large, and does not bend the function. The readout is integrated out all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from widebnn.likelihoods.gaussian import ConditionallyGaussian
+from widebnn.likelihoods.likelihood import Sizes
+from widebnn.likelihoods.lognormal import LogNormal
+
+GRID = (-5.0, 5.0, 401)
+"""Coordinates on which the noise of a row is drawn given its residual, for the start of a chain."""
+
+
+@dataclass(frozen=True)
+class HeavyTails(ConditionallyGaussian):
+    """y_i ~ N(f_i, s_i^2), where log s_i ~ N(log(median), log_sd^2), independently for every row.
+
+    Args:
+        median: Median of the noise.
+        log_sd: Standard deviation of its logarithm from row to row.
+
+    Raises:
+        WidebnnError: If one of them is not positive.
+
+    Example:
+        >>> HeavyTails(0.1, log_sd=0.8).name
+        'heavy_tails'
+    """
+
+    median: float = 0.1
+    log_sd: float = 1.0
+    name = "heavy_tails"
+
+    def __post_init__(self) -> None:
+        checked = LogNormal(self.median, self.log_sd)
+        object.__setattr__(self, "median", checked.median)
+        object.__setattr__(self, "log_sd", checked.log_sd)
+
+    @property
+    def prior(self) -> LogNormal:
+        """Of the noise of a row."""
+        return LogNormal(self.median, self.log_sd)
+
+    @property
+    def noise(self) -> float:
+        """The median of the noise."""
+        return self.median
+
+    def noise_at(self, z: Any) -> jax.Array:
+        """The noise of every row."""
+        return self.prior.at(z)
+
+    def new_noise_at(self, z: Any) -> float:
+        """Standard deviation of a new observation, whose own noise is not known."""
+        return self.prior.root_mean_square
+
+    def sample_latent(self, key: jax.Array, sizes: Sizes) -> jax.Array:
+        """One number for every row."""
+        return jax.random.normal(key, (sizes.rows,), sizes.dtype)
+
+    def latent_from(self, z: Any, psi: jax.Array, readout: jax.Array, sizes: Sizes) -> jax.Array:
+        """Weights say nothing about the noise: its coordinates are given, one for all rows or one for each."""
+        return jnp.broadcast_to(jnp.asarray(z, sizes.dtype), (sizes.rows,))
+
+    def observe(self, key: jax.Array, f: jax.Array, z: Any) -> jax.Array:
+        """f_i + s_i e_i with a fresh noise s_i from the prior: new rows are not those of the data."""
+        noise = self.prior.at(jax.random.normal(jax.random.fold_in(key, 1), (len(f), 1)))
+        return f + noise.astype(f.dtype) * jax.random.normal(key, f.shape, f.dtype)
+
+    def starting_latent(self, z: jax.Array) -> tuple[jax.Array, bool]:
+        """The same noise for all rows, with the mean square of the prior, held there.
+
+        From a prior draw it is quicker to call most rows outliers than to find a function that explains them, and the
+        chain would start from there.
+        """
+        return jnp.full_like(z, self.log_sd), True
+
+    def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
+        """A draw of the noise of every row given its residual, on a grid."""
+        squares = jnp.sum((y.astype(jnp.float64) - f) ** 2, axis=1)
+        grid = jnp.linspace(*GRID)
+        noise = self.prior.at(grid)
+        logs = -(grid**2) / 2 - f.shape[1] * jnp.log(noise) - squares[:, None] / (2 * noise**2)
+        return grid[jax.random.categorical(key, logs, axis=1)].astype(z.dtype)

@@ -1,0 +1,75 @@
+"""What a posterior asks of a likelihood. One likelihood is one file beside this one.
+
+A likelihood is the law of the observations y given the function values f = Psi theta, where theta ~ N(0, I) are the
+readout weights. What it does not know, such as the noise, is a *latent* z, N(0, I) a priori like all other coordinates,
+which the chain moves along. Where the readout can be integrated out given z, ``log_evidence`` does so; where it cannot,
+it is part of z.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+from widebnn.likelihoods.readout import Readout
+
+
+class Sizes(NamedTuple):
+    """What the shape of the latent may depend on."""
+
+    rows: int
+    """Rows of the prepared data."""
+    features: int
+    """Columns of Psi."""
+    outputs: int
+    dtype: Any
+    holds_readout: bool
+    """Whether the coordinates already hold all readout weights."""
+    carries_inputs: bool
+    """Whether the chain carries the function at inputs beyond the data."""
+
+
+class Likelihood(Protocol):
+    """The law of observations given the function, with what is unknown about it."""
+
+    name: str
+
+    def targets(self, y: Any) -> Any:
+        """Check y and return it as an array, rows x outputs."""
+
+    def prepare(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """The rows that the posterior is computed from; equal ones may be merged."""
+
+    def sample_latent(self, key: jax.Array, sizes: Sizes) -> Any:
+        """z ~ N(0, I), a pytree; ``()`` where nothing is unknown."""
+
+    def latent_from(self, z: Any, psi: jax.Array, readout: jax.Array, sizes: Sizes) -> Any:
+        """The latent of given readout weights; ``z`` is the coordinate of an unknown scale, 0 for its median."""
+
+    def log_likelihood(self, f: jax.Array, y: jax.Array, z: Any) -> jax.Array:
+        """log p(y | f, z) in float64, for explicit readout weights that :meth:`scale` has not yet multiplied."""
+
+    def log_evidence(self, psi: jax.Array, y: jax.Array, z: Any, constant: float = 0.0) -> jax.Array:
+        """log p(y | Psi, z) in float64; ``constant`` is the value of one more column of Psi."""
+
+    def condition(self, psi: jax.Array, y: jax.Array, z: Any) -> Readout:
+        """The law of the readout weights given Psi, y and z."""
+
+    def scale(self, z: Any) -> Any:
+        """What explicit readout weights are multiplied with."""
+
+    def observe(self, key: jax.Array, f: jax.Array, z: Any) -> jax.Array:
+        """New observations at function values f."""
+
+    def noise_at(self, z: Any) -> Any:
+        """Standard deviation of the observations, one number or one for every row; 0 where there is no noise."""
+
+    def new_noise_at(self, z: Any) -> Any:
+        """Standard deviation of a new observation, one number."""
+
+    def starting_latent(self, z: Any) -> tuple[Any, bool]:
+        """Where an optimiser should start from a prior draw z, and whether it must leave the latent there."""
+
+    def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: Any) -> Any:
+        """The latent after the optimiser has found a function f."""

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import widebnn
-from widebnn.errors import PrecisionWarning
 from problems import COORDINATES
+from widebnn.errors import PrecisionWarning
 from widebnn.precision import double_precision, with_gradient_of
 from widebnn.samplers import hilbert_hmc
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from widebnn import samplers
     from widebnn.errors import WidebnnError
-    from widebnn.networks import Weights, dense, feature_map
     from widebnn.likelihoods import Gaussian, HeavyTails, LogNormal, Softmax
+    from widebnn.networks import Weights, dense, feature_map
     from widebnn.posteriors import Posterior, posterior
     from widebnn.samplers.gaussian_prior import GaussianTarget, gaussian_target
     from widebnn.samplers.target import Target

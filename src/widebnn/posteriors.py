@@ -181,10 +181,10 @@ def posterior(
 ) -> Posterior:
     """The posterior of a network given data.
 
-    All coordinate systems describe the same posterior over functions: ``function`` (function values at the inputs; dense
-    networks, their default), ``weights`` (all weights), ``reparametrised`` (readout whitened by its conditional
-    posterior), ``marginal`` (readout integrated out, or reduced for softmax; the default for other networks), ``full``
-    (one hidden layer: the paper's chain on all weights, exactly in law, at the cost of ``function``).
+    All coordinate systems describe the same posterior over functions: ``function`` (function values at the inputs;
+    dense networks, their default), ``weights`` (all weights), ``reparametrised`` (readout whitened by its conditional
+    posterior), ``marginal`` (readout integrated out, or reduced for softmax; the default for other networks),
+    ``full`` (one hidden layer: the paper's chain on all weights, exactly in law, at the cost of ``function``).
 
     Args:
         network: From :func:`widebnn.dense`, :func:`widebnn.feature_map`, or anything with their two methods.

@@ -24,7 +24,11 @@ def targets():
     network = widebnn.dense(M, [WIDTH])
     options = {"noise": 0.3, "dtype": "float64"}
     full = widebnn.posterior(network, x, y, coordinates="reparametrised", **options)
-    return full, widebnn.posterior(network, x, y, **options), widebnn.posterior(network, x, y, coordinates="full", **options)
+    return (
+        full,
+        widebnn.posterior(network, x, y, **options),
+        widebnn.posterior(network, x, y, coordinates="full", **options),
+    )
 
 
 def stacked(hidden):
@@ -156,9 +160,7 @@ def test_lumped_noise_has_the_norms_of_standard_normals():
     assert abs(w[:, 0].mean()) * root < 4.5
     assert abs((squares.mean() - dimension) / np.sqrt(2 * dimension)) * root < 4.5
     np.testing.assert_allclose(squares.var(), 2 * dimension, rtol=0.06)
-    lengths = jax.vmap(lambda key: Lumped.sample(key, dimension).values[0])(
-        jax.random.split(jax.random.key(2), 40_000)
-    )
+    lengths = jax.vmap(lambda key: Lumped.sample(key, dimension).values[0])(jax.random.split(jax.random.key(2), 40_000))
     assert abs((jnp.mean(lengths**2) - dimension) / np.sqrt(2 * dimension)) * root < 4.5
 
 
@@ -263,7 +265,9 @@ def test_carried_inputs_have_the_law_of_new_inputs(coordinates):
     """Averaged over the coordinates that are carried, predict(key, u) is predict(key, u, x)."""
     x, y = small_data(n=N, m=M)
     x_new = np.vstack([x[1], np.random.default_rng(3).normal(size=(2, M))])
-    target = widebnn.posterior(widebnn.dense(M, [WIDTH]), x, y, noise=0.3, dtype="float64", carry=x_new, coordinates=coordinates)
+    target = widebnn.posterior(
+        widebnn.dense(M, [WIDTH]), x, y, noise=0.3, dtype="float64", carry=x_new, coordinates=coordinates
+    )
     layers = target.sample_reference(jax.random.key(9)).layers
 
     def both(key):

@@ -8,14 +8,18 @@ from jax.flatten_util import ravel_pytree
 
 import widebnn
 from problems import numpy_features
-from widebnn.networks import apply
 from widebnn.likelihoods.softmax import SoftmaxLatent, kernel_root, polar_factor
+from widebnn.networks import apply
 
 CLASSES = 3
 SHAPES = [(5, (7,)), (9, (4,)), (6, (3, 8)), (9, (4, 5))]
 """(inputs, widths): the readout is reduced in the first and the third, at depth 1 and 2."""
 SYSTEMS = ["weights", "marginal", "function"]
-CASES = [*((system, *shape) for shape in SHAPES for system in ("function", "marginal")), ("weights", 5, (7,)), ("weights", 9, (4, 5))]
+CASES = [
+    *((system, *shape) for shape in SHAPES for system in ("function", "marginal")),
+    ("weights", 5, (7,)),
+    ("weights", 9, (4, 5)),
+]
 
 
 def labelled(n, m=3, repeated=True, seed=0):
@@ -31,7 +35,9 @@ def labelled(n, m=3, repeated=True, seed=0):
 def classifier(coordinates, n, widths, repeated=True, dtype="float64", **options):
     x, y = labelled(n, repeated=repeated)
     network = widebnn.dense(3, widths, readout_weight_std=2.0)
-    return widebnn.posterior(network, x, y, **{"likelihood": "softmax", "coordinates": coordinates, "dtype": dtype} | options)
+    return widebnn.posterior(
+        network, x, y, **{"likelihood": "softmax", "coordinates": coordinates, "dtype": dtype} | options
+    )
 
 
 def naive(f, labels):
@@ -266,7 +272,11 @@ X, Y = np.ones((4, 2)) * np.arange(4)[:, None], np.array([0, 1, 2, 1])
         (Y[:3], {}, "same number of rows; got 4 and 3"),
         (Y[:0], {}, "y is empty"),
         (Y, {"noise": 0.1}, "noise=0.1 belongs to likelihood='gaussian'"),
-        (Y, {"coordinates": "reparametrised"}, "whiten the readout.*Use coordinates='function', 'marginal' or 'weights'"),
+        (
+            Y,
+            {"coordinates": "reparametrised"},
+            "whiten the readout.*Use coordinates='function', 'marginal' or 'weights'",
+        ),
         (Y, {"coordinates": "functon"}, "Did you mean 'function'"),
         (Y, {"coordinates": "full"}, "whiten the readout"),
         (Y, {"coordinates": "weights", "carry": X}, "carry belongs to coordinates='function'"),
@@ -342,7 +352,9 @@ def test_sampling_end_to_end():
 @pytest.mark.ambient
 @pytest.mark.parametrize("coordinates", SYSTEMS)
 def test_float64_with_a_sampled_scale_in_a_program_of_single_precision(coordinates):
-    target = classifier(coordinates, 5, (7,), likelihood=widebnn.Softmax(logit_scale=widebnn.LogNormal(np.pi, 1.0)))  # any warning is an error
+    target = classifier(
+        coordinates, 5, (7,), likelihood=widebnn.Softmax(logit_scale=widebnn.LogNormal(np.pi, 1.0))
+    )  # any warning is an error
     u = target.sample_reference(jax.random.key(0))
     assert {leaf.dtype.name for leaf in jax.tree.leaves(u)} == {"float64"}
     with jax.enable_x64(True):

@@ -13,10 +13,10 @@ import scipy.special
 import scipy.stats
 
 from widebnn.errors import WidebnnError
+from widebnn.likelihoods.readout import condition, log_evidence
 from widebnn.networks import dense, feature_map
 from widebnn.networks import nngp as nngp_module
 from widebnn.networks.nngp import GPPosterior, expected_product, gp_posterior, nngp_kernel
-from widebnn.likelihoods.readout import condition, log_evidence
 
 SMOOTH = ("gelu", "erf", "sin")
 CLOSED = (*SMOOTH, "relu")

@@ -7,9 +7,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from scipy.stats import multivariate_normal
 
-from problems import naive_log_likelihood, small_target
+from problems import COORDINATES, naive_log_likelihood, small_target
 from widebnn import samplers
-from problems import COORDINATES
 from widebnn.samplers.pcnl import delta_from_step_size
 
 STEP = 0.3

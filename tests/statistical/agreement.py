@@ -16,10 +16,9 @@ from harness import compiled
 from scipy.stats import norm
 
 import widebnn
-from problems import NOISE, small_data, small_target
+from problems import COORDINATES, NOISE, small_data, small_target
 from widebnn.diagnostics import ess
 from widebnn.networks.nngp import gp_posterior
-from problems import COORDINATES
 
 X_TEST = np.random.default_rng(11).normal(size=(4, 3))
 RUNS = {

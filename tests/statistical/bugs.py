@@ -33,9 +33,9 @@ from harness import (
 
 import widebnn
 from widebnn import samplers
-from widebnn.networks import Layer, Weights
 from widebnn.coordinates.function_space import FunctionSpace
 from widebnn.likelihoods.readout import condition, log_evidence
+from widebnn.networks import Layer, Weights
 from widebnn.precision import in_double_precision
 from widebnn.samplers import algorithm as core
 from widebnn.samplers.hmc import energy_change, leapfrog
@@ -565,8 +565,7 @@ def log_noise(u, y):
 def readout_at_the_median(y):
     """The readout drawn with the median noise instead of the chain's."""
     target = grid.unknown_noise_target("marginal")(y)
-    return Edited(target, to_weights=lambda key, u: target.to_weights(key, u._replace(z=jnp.zeros_like(u.z)))
-    )
+    return Edited(target, to_weights=lambda key, u: target.to_weights(key, u._replace(z=jnp.zeros_like(u.z))))
 
 
 def readout_without_its_scale(y):

@@ -1,7 +1,7 @@
 """Every model that is sampled, and every sampler in every coordinate system of it, for the joint test of harness.py.
 
 ``SETTINGS`` are the models: regression with known and with unknown noise, classification with known and with unknown
-scale of the logits, two hidden layers, the paper's chain on all weights (``coordinates="full"``), noise of its own for every
+scale of the logits, two hidden layers, the paper's chain on all weights (``full``), noise of its own for every
 row, single precision, which is what users have unless they ask for double, and gradients in single precision.
 ``combinations()`` are all that the package offers of them.
 """
@@ -36,12 +36,12 @@ from harness import data_draw as gaussian_data
 from harness import joint_draw as gaussian_draw
 
 import widebnn
+from problems import COORDINATES
 from widebnn.coordinates.full import TRACKED, FullPosition
 from widebnn.coordinates.function_space import FunctionSpace
 from widebnn.coordinates.lumped import Lumped
 from widebnn.likelihoods.readout import condition
 from widebnn.networks import Layer, Weights, apply
-from problems import COORDINATES
 from widebnn.samplers import SAMPLERS
 
 KERNELS = (*SAMPLERS, "auto")

@@ -9,8 +9,7 @@ from agreement import X_TEST
 from harness import ALPHA, compiled
 from scipy.stats import ks_2samp
 
-from problems import small_target
-from problems import COORDINATES
+from problems import COORDINATES, small_target
 
 
 @pytest.fixture(scope="module")

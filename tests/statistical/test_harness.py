@@ -8,6 +8,8 @@ import pytest
 from calibration import autocorrelation, rank, uniformity
 from scipy.stats import ks_2samp, kstest
 
+from problems import COORDINATES
+
 
 def test_kolmogorov_smirnov_is_that_of_scipy():
     rng = np.random.default_rng(0)
@@ -49,6 +51,9 @@ def test_functions_with_atoms_are_named(setting):
         share = np.unique(values, return_counts=True)[1].max() / len(values)
         assert (share > 0.01) == (name in harness.WITH_ATOMS), (name, share)
         assert share > 0.01 or share < 0.001, (name, share)
+
+
+SYSTEMS = {"gaussian": COORDINATES, "softmax": ("weights", "marginal", "function")}
 
 
 def test_every_sampler_is_tested_in_all_coordinates_of_every_likelihood():

@@ -1,7 +1,7 @@
 """Coordinates ``reparametrised`` (Hron et al. 2022): the readout theta becomes phi = Sigma^{-1/2} (theta - mu).
 
-Given the hidden weights the posterior of the readout is N(mu, Sigma), so phi is N(0, I) under the posterior as under the
-reference: the log-likelihood does not depend on phi at all, and equals log N(y; 0, K). Exactly, at every width.
+Given the hidden weights the posterior of the readout is N(mu, Sigma), so phi is N(0, I) under the posterior as under
+the reference: the log-likelihood does not depend on phi at all, and equals log N(y; 0, K). Exactly, at every width.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A noise for every row: y_i ~ N(f_i, s_i^2 I), s_i = median exp(log_sd z_i), z_i ~ N(0, 1).
 
-The errors then have heavy tails (a log-normal mixture of normals): an outlier is a row whose noise the chain finds to be
-large, and does not bend the function. The readout is integrated out all the same.
+The errors then have heavy tails (a log-normal mixture of normals): an outlier is a row whose noise the chain finds to
+be large, and does not bend the function. The readout is integrated out all the same.
 """
 
 from __future__ import annotations

@@ -50,4 +50,3 @@ def track(target: Posterior, x_test: Any = None, *, projections: int = 100, seed
         return kept
 
     return collect
-

@@ -28,6 +28,7 @@ import matplotlib
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from widebnn.posteriors.readout import log_evidence
 
 import published_recipe
 import widebnn
@@ -51,9 +52,8 @@ from common import (
     positive,
     recipe_contender,
 )
-from widebnn.posteriors.readout import log_evidence
+from widebnn.noise import standard_normal
 from widebnn.precision import double_precision
-from widebnn.samplers.noise import standard_normal
 
 SAMPLERS: dict[str, dict[str, Any]] = {
     "rwmh": {"step_size": 0.001},

@@ -86,9 +86,10 @@ class Posterior(Target):
         """
         with double_precision():
             hidden_key, readout_key = jax.random.split(key)
-            c, _ = self.parts(u)
-            readout = self.readout_at(u).draw(readout_key)
-            return Weights(self.coordinates.hidden(hidden_key, c), readout.astype(self.x.dtype))
+            hidden = self.coordinates.hidden(hidden_key, self.parts(u)[0])
+            # Conditioned on the features of these weights, which are those of the position but for rounding.
+            psi = self.network.features(hidden, self.coordinates.x)
+            return Weights(hidden, self.readout_at(u, psi).draw(readout_key).astype(self.x.dtype))
 
     def from_weights(self, weights: Weights, z: Any = 0.0) -> Any:
         """The position of given network weights, the inverse of :meth:`to_weights`.
@@ -139,9 +140,11 @@ class Posterior(Target):
         with double_precision():
             return self.likelihood.noise_at(self.parts(u)[1])
 
-    def readout_at(self, u: Any) -> Readout:
-        """The law of the readout weights given a position."""
-        return self.coordinates.readout(self.likelihood, self._targets, *self.parts(u))  # type: ignore[attr-defined]
+    def readout_at(self, u: Any, psi: jax.Array | None = None) -> Readout:
+        """The law of the readout weights given a position, and its features if they are known already."""
+        c, z = self.parts(u)
+        psi = self.coordinates.features(c) if psi is None else psi
+        return self.coordinates.readout(self.likelihood, psi, self._targets, c, z)  # type: ignore[attr-defined]
 
     def in_dtype(self, dtype: str) -> Posterior:
         """The same posterior, with the same numbers as data, in another precision."""
@@ -229,7 +232,8 @@ def posterior(
     _check_combination(law, name, carry, x)
     with double_precision():
         rows, _ = law.prepare(x, y)
-    options = {} if carry is None else {"carry": np.asarray(carry)}
+    # In the numbers that x has: inputs that are equal, or depend on one another, must stay so.
+    options = {} if carry is None else {"carry": np.asarray(carry).astype(x.dtype)}
     system = COORDINATES[name](network, rows, y.shape[1], **options)
     return Posterior(network=network, likelihood=law, coordinates=system, x=x, y=y, dtype=dtype)
 

@@ -22,6 +22,7 @@ from widebnn.errors import WidebnnError
 from widebnn.likelihoods.likelihood import Likelihood
 from widebnn.likelihoods.readout import KnownReadout
 from widebnn.networks.network import Weights
+from widebnn.noise import standard_normal
 from widebnn.precision import double_precision
 
 TRACKED = 100
@@ -86,12 +87,14 @@ class FullCoordinates(FunctionCoordinates):
         function_key, readout_key, tracked_key, ignored_key = jax.random.split(key, 4)
         part = super().sample(function_key)
         (readout,) = self.space.normals(readout_key, [(self.network.feature_dim, self.outputs)])
-        tracked = jax.random.normal(tracked_key, (TRACKED,), self.x.dtype)
+        tracked = standard_normal(tracked_key, (TRACKED,), self.x.dtype)
         return FullPosition(*part, readout, tracked, Lumped.sample(ignored_key, self._ignored))  # type: ignore[attr-defined]
 
-    def readout(self, likelihood: Likelihood, y: jax.Array, c: FullPosition, z: Any) -> KnownReadout:
+    def readout(  # type: ignore[override]
+        self, likelihood: Likelihood, psi: jax.Array, y: jax.Array, c: FullPosition, z: Any
+    ) -> KnownReadout:
         """theta = mu + Sigma^{1/2} phi."""
-        theta = likelihood.condition(self.features(c), y, z).unwhiten(c.readout)  # type: ignore[attr-defined]
+        theta = likelihood.condition(psi, y, z).unwhiten(c.readout)  # type: ignore[attr-defined]
         return KnownReadout(theta.astype(self.x.dtype))
 
     def from_weights(self, likelihood: Likelihood, y: jax.Array, weights: Weights, z: Any) -> Any:

@@ -94,9 +94,9 @@ class FunctionCoordinates:
         scaled = self.network.scaled_readout(self.space.last_layer(c.layers))
         return likelihood.log_evidence(scaled, y, z, constant=self.network.readout_bias_std)
 
-    def readout(self, likelihood: Likelihood, y: jax.Array, c: Any, z: Any) -> Readout:
+    def readout(self, likelihood: Likelihood, psi: jax.Array, y: jax.Array, c: Any, z: Any) -> Readout:
         """The conditional law of the readout."""
-        return likelihood.condition(self.features(c), y, z)
+        return likelihood.condition(psi, y, z)
 
     def at_new_inputs(self, key: jax.Array, c: Any, x_new: Any = None) -> jax.Array:
         """Psi at new inputs from its exact conditional, or at those that are carried."""

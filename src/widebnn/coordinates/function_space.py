@@ -20,6 +20,7 @@ import numpy as np
 
 from widebnn.linalg import lower_factor, lower_product, product, symmetric_root
 from widebnn.networks.dense import DenseNetwork, Layer
+from widebnn.noise import standard_normal
 from widebnn.precision import double_precision
 
 
@@ -64,11 +65,11 @@ class FunctionSpace:
     def normals(self, key: jax.Array, shapes: Any) -> tuple[jax.Array, ...]:
         """Standard normal arrays of these shapes."""
         keys = jax.random.split(key, len(shapes))
-        return tuple(jax.random.normal(k, shape, self.x.dtype) for k, shape in zip(keys, shapes, strict=True))
+        return tuple(standard_normal(k, shape, self.x.dtype) for k, shape in zip(keys, shapes, strict=True))
 
     def last_layer(self, layers: Any) -> jax.Array:
         """g(f_L), the activations of the last hidden layer at the inputs."""
-        h = self.network.activate(self._forward(layers)[-1])
+        h = self.network.activate(self._forward(layers)[0][-1])
         return h if self.repeats is None else h[self.repeats]
 
     def psi(self, layers: Any) -> jax.Array:
@@ -87,31 +88,31 @@ class FunctionSpace:
     def at_new_inputs(self, layers: Any, extension: Extension, normals: Any) -> jax.Array:
         """Psi at the inputs of an extension, from its exact conditional; ``normals``: standard normals per layer."""
         dtype = self.x.dtype
-        f = self._forward(layers)
+        f, roots = self._forward(layers)
         f_new = product(extension.along, layers[0]) + product(extension.root, normals[0])
-        for before, a, z in zip(f, layers[1:], normals[1:], strict=False):
-            train, new = self._next_inputs(before), self._next_inputs(f_new)
-            if _is_its_own_root(train):
+        for before, root, a, z in zip(f, roots[1:], layers[1:], normals[1:], strict=False):
+            new = self._next_inputs(f_new)
+            if root is None:
                 f_new = product(new, a)
             else:
-                along, root = _conditional_root(new.astype(jnp.float64), *_range(train))
-                f_new = product(along.astype(dtype), a) + product(root.astype(dtype), z)
+                m, q = _isometry(self._next_inputs(before), root)
+                along, across = _conditional_root(new.astype(jnp.float64), m, q)
+                f_new = product(along.astype(dtype), a) + product(across.astype(dtype), z)
         return self.network.readout_inputs(self.network.activate(f_new))
 
     def hidden_weights(self, key: jax.Array, layers: Any) -> tuple[Layer, ...]:
         """Hidden weights from their exact conditional: W = M A + (I - Q'Q) Z, Q the row space of what a layer sees."""
         network, dtype = self.network, self.x.dtype
-        f = [None, *self._forward(layers)]
+        f, roots = self._forward(layers)
         weights = []
         for i, (a, layer_key) in enumerate(zip(layers, jax.random.split(key, len(layers)), strict=True)):
             fan_in = network.input_dim if i == 0 else network.widths[i - 1]
-            z = jax.random.normal(layer_key, (fan_in + 1, a.shape[1]), dtype)
-            if i > 0 and _is_its_own_root(self._next_inputs(f[i])):
-                w = a
-            else:
-                known = (jnp.asarray(self.basis), jnp.asarray(self.basis.T)) if i == 0 else None
-                m, q = (part.astype(dtype) for part in known or _range(self._next_inputs(f[i])))
-                w = product(m, a) + z - product(q.T, product(q, z))
+            z = standard_normal(layer_key, (fan_in + 1, a.shape[1]), dtype)
+            if i == 0:
+                m, q = jnp.asarray(self.basis, dtype), jnp.asarray(self.basis.T, dtype)
+            elif (root := roots[i]) is not None:
+                m, q = (part.astype(dtype) for part in _isometry(self._next_inputs(f[i - 1]), root))
+            w = a if i > 0 and roots[i] is None else product(m, a) + z - product(q.T, product(q, z))
             weights.append(Layer(w[:-1], w[-1]))
         return tuple(weights)
 
@@ -119,28 +120,33 @@ class FunctionSpace:
         """Hidden weights -> coordinates."""
         stacked = [jnp.concatenate([layer.w, layer.b[None]]) for layer in hidden]
         layers = [product(jnp.asarray(self.basis.T, self.x.dtype), stacked[0])]
-        f = product(self.factor, layers[0])
+        f = lower_product(self.factor, layers[0])
         for w in stacked[1:]:
-            inputs = self._next_inputs(f)
-            f = product(inputs, w)
-            layers.append(w if _is_its_own_root(inputs) else jnp.linalg.lstsq(_layer_root(inputs), f)[0])
+            inputs, root = self._next_inputs(f), self._root_of(self.network.activate(f))
+            layers.append(w if root is None else product(_isometry(inputs, root)[0].T.astype(self.x.dtype), w))
+            # As _forward() has it, bit for bit: the root of a nearly singular kernel is that of its rounding.
+            f = product(inputs, w) if root is None else lower_product(root, layers[-1])
         return tuple(layers)
 
     def _next_inputs(self, f: Any) -> jax.Array:
         return self.network.hidden_inputs(self.network.activate(f))
 
-    def _forward(self, layers: Any) -> list[jax.Array]:
-        """Pre-activations of every layer at the distinct inputs."""
-        network = self.network
-        f = [lower_product(self.factor, layers[0])]
+    def _root_of(self, h: jax.Array) -> jax.Array | None:
+        """A root of the kernel of a layer that sees h; None if h has fewer columns than rows, and G~ is as good."""
+        if h.shape[1] < len(h):
+            return None
+        return _kernel_root(self.network.scaled(h), jnp.asarray(self.network.bias_std, self.x.dtype))
+
+    def _forward(self, layers: Any) -> tuple[list[jax.Array], list[jax.Array | None]]:
+        """Pre-activations of every layer at the distinct inputs, and the roots of the kernels that they come from."""
+        f: list[jax.Array] = [lower_product(self.factor, layers[0])]
+        roots: list[jax.Array | None] = [None]
         for a in layers[1:]:
-            h = network.activate(f[-1])
-            if h.shape[1] < len(h):
-                f.append(product(network.hidden_inputs(h), a))
-            else:
-                root = _kernel_root(network.scaled(h), jnp.asarray(network.bias_std, self.x.dtype))
-                f.append(lower_product(root, a))
-        return f
+            h = self.network.activate(f[-1])
+            root = self._root_of(h)
+            f.append(product(self.network.hidden_inputs(h), a) if root is None else lower_product(root, a))
+            roots.append(root)
+        return f, roots
 
 
 def row_space(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -154,16 +160,6 @@ def row_space(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rotation, upper = np.linalg.qr((u[:, :rank] * s[:rank]).T)
     signs = np.where(np.diagonal(upper) < 0, -1.0, 1.0)
     return upper.T * signs, vt[:rank].T @ (rotation * signs)
-
-
-def _is_its_own_root(inputs: jax.Array) -> bool:
-    """True if G~ has no more columns than rows: then the coordinates of the layer are its weights."""
-    return inputs.shape[1] <= inputs.shape[0]
-
-
-def _layer_root(inputs: jax.Array) -> jax.Array:
-    """R with R R' = G~ G~' and as few columns as possible: G~ itself, or a lower triangular root of the kernel."""
-    return inputs if _is_its_own_root(inputs) else _kernel_root(inputs[:, :-1], inputs[0, -1])
 
 
 def _kernel_root(scaled: jax.Array, constant: jax.Array) -> jax.Array:
@@ -185,18 +181,17 @@ def _triangular_root(kernel: jax.Array) -> jax.Array:
     return jnp.linalg.qr(symmetric_root(kernel), mode="r").T
 
 
-def _range(inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _isometry(inputs: jax.Array, root: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(M, Q): the weights are W = M A + (I - Q'Q) Z, where Q has orthonormal rows that span those of G~.
 
-    M = G~^+ R turns coordinates into weights of least norm. Directions with eigenvalue zero are left out.
+    M is the isometry with G~ M nearest to the root R: with G~' R = P S T' it is P T', and Q = P'. If R R' = G~ G~'
+    then G~ M = R. Rounding in the kernel of the features makes R another, by up to sqrt(n eps), in directions that G~
+    hardly has. Those are left out, and Z fills them: W is standard normal if A is, whatever the rounding.
     """
-    wide = inputs.astype(jnp.float64)
-    lam, vectors = jnp.linalg.eigh(wide @ wide.T)
-    kept = lam > lam[-1] * lam.size * jnp.finfo(jnp.float64).eps
-    inverse_root = jnp.where(kept, 1 / jnp.sqrt(jnp.where(kept, lam, 1.0)), 0.0)
-    rows = inverse_root[:, None] * (vectors.T @ wide)
-    to_weights = rows.T @ (inverse_root[:, None] * (vectors.T @ _layer_root(inputs).astype(jnp.float64)))
-    return to_weights, rows
+    p, s, t = jnp.linalg.svd(inputs.astype(jnp.float64).T @ root.astype(jnp.float64), full_matrices=False)
+    kept = s > s[0] * s.size * jnp.finfo(inputs.dtype).eps
+    rows = jnp.where(kept[:, None], p.T, 0.0)
+    return rows.T @ t, rows
 
 
 def _conditional_root(new: jax.Array, to_weights: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -40,9 +40,9 @@ class MarginalCoordinates:
         """log p(y | Psi, z)."""
         return likelihood.log_evidence(self.features(c), y, z)
 
-    def readout(self, likelihood: Likelihood, y: jax.Array, c: Any, z: Any) -> Readout:
+    def readout(self, likelihood: Likelihood, psi: jax.Array, y: jax.Array, c: Any, z: Any) -> Readout:
         """The conditional law of the readout."""
-        return likelihood.condition(self.features(c), y, z)
+        return likelihood.condition(psi, y, z)
 
     def at_new_inputs(self, key: jax.Array, c: Any, x_new: Any) -> jax.Array:
         """Psi at new inputs."""

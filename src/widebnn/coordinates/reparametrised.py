@@ -25,9 +25,9 @@ class ReparametrisedCoordinates(WeightCoordinates):
         """log p(y | Psi, z)."""
         return likelihood.log_evidence(self.features(c), y, z)
 
-    def readout(self, likelihood: Likelihood, y: jax.Array, c: Weights, z: Any) -> KnownReadout:
+    def readout(self, likelihood: Likelihood, psi: jax.Array, y: jax.Array, c: Weights, z: Any) -> KnownReadout:
         """theta = mu + Sigma^{1/2} phi."""
-        theta = likelihood.condition(self.features(c), y, z).unwhiten(c.readout)  # type: ignore[attr-defined]
+        theta = likelihood.condition(psi, y, z).unwhiten(c.readout)  # type: ignore[attr-defined]
         return KnownReadout(theta.astype(c.readout.dtype))
 
     def from_weights(self, likelihood: Likelihood, y: jax.Array, weights: Weights, z: Any) -> Weights:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from widebnn.likelihoods.likelihood import Likelihood
 from widebnn.likelihoods.readout import KnownReadout
 from widebnn.networks.network import Network, Weights, apply
+from widebnn.noise import standard_normal
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class WeightCoordinates:
         hidden_key, readout_key = jax.random.split(key)
         hidden = self.network.sample_hidden(hidden_key, self.x.dtype)
         features = jax.eval_shape(self.network.features, hidden, self.x).shape[1]
-        return Weights(hidden, jax.random.normal(readout_key, (features, self.outputs), self.x.dtype))
+        return Weights(hidden, standard_normal(readout_key, (features, self.outputs), self.x.dtype))
 
     def features(self, c: Weights) -> jax.Array:
         """Psi at the training inputs."""
@@ -39,7 +40,7 @@ class WeightCoordinates:
         """log p(y | f, z)."""
         return likelihood.log_likelihood(apply(self.network, c, self.x), y, z)
 
-    def readout(self, likelihood: Likelihood, y: jax.Array, c: Weights, z: Any) -> KnownReadout:
+    def readout(self, likelihood: Likelihood, psi: jax.Array, y: jax.Array, c: Weights, z: Any) -> KnownReadout:
         """The readout is part of the position."""
         return KnownReadout(jnp.asarray(likelihood.scale(z), c.readout.dtype) * c.readout)
 

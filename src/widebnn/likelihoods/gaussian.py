@@ -17,6 +17,7 @@ from widebnn.errors import WidebnnError, check_numbers, check_real
 from widebnn.likelihoods.likelihood import Sizes
 from widebnn.likelihoods.lognormal import LogNormal
 from widebnn.likelihoods.readout import ConjugateReadout, condition, log_evidence
+from widebnn.noise import standard_normal
 
 
 def gaussian_log_likelihood(f: jax.Array, y: jax.Array, noise: float | jax.Array) -> jax.Array:
@@ -98,7 +99,7 @@ class Gaussian(ConditionallyGaussian):
 
     def sample_latent(self, key: jax.Array, sizes: Sizes) -> Any:
         """One number if the noise is unknown."""
-        return jax.random.normal(key, (), sizes.dtype) if isinstance(self.noise, LogNormal) else ()
+        return standard_normal(key, (), sizes.dtype) if isinstance(self.noise, LogNormal) else ()
 
     def latent_from(self, z: Any, psi: jax.Array, readout: jax.Array, sizes: Sizes) -> Any:
         """Weights say nothing about the noise: its coordinate is given."""
@@ -106,7 +107,7 @@ class Gaussian(ConditionallyGaussian):
 
     def observe(self, key: jax.Array, f: jax.Array, z: Any) -> jax.Array:
         """f + s e, e ~ N(0, I)."""
-        return f + jnp.asarray(self.noise_at(z)).astype(f.dtype) * jax.random.normal(key, f.shape, f.dtype)
+        return f + jnp.asarray(self.noise_at(z)).astype(f.dtype) * standard_normal(key, f.shape, f.dtype)
 
     def starting_latent(self, z: Any) -> tuple[Any, bool]:
         """The noise may move with the function."""

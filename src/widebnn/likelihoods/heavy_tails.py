@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from widebnn.likelihoods.gaussian import ConditionallyGaussian
 from widebnn.likelihoods.likelihood import Sizes
 from widebnn.likelihoods.lognormal import LogNormal
+from widebnn.noise import standard_normal
 
 GRID = (-5.0, 5.0, 401)
 """Coordinates on which the noise of a row is drawn given its residual, for the start of a chain."""
@@ -65,7 +66,7 @@ class HeavyTails(ConditionallyGaussian):
 
     def sample_latent(self, key: jax.Array, sizes: Sizes) -> jax.Array:
         """One number for every row."""
-        return jax.random.normal(key, (sizes.rows,), sizes.dtype)
+        return standard_normal(key, (sizes.rows,), sizes.dtype)
 
     def latent_from(self, z: Any, psi: jax.Array, readout: jax.Array, sizes: Sizes) -> jax.Array:
         """Weights say nothing about the noise: its coordinates are given, one for all rows or one for each."""
@@ -73,8 +74,8 @@ class HeavyTails(ConditionallyGaussian):
 
     def observe(self, key: jax.Array, f: jax.Array, z: Any) -> jax.Array:
         """f_i + s_i e_i with a fresh noise s_i from the prior: new rows are not those of the data."""
-        noise = self.prior.at(jax.random.normal(jax.random.fold_in(key, 1), (len(f), 1)))
-        return f + noise.astype(f.dtype) * jax.random.normal(key, f.shape, f.dtype)
+        noise = self.prior.at(standard_normal(jax.random.fold_in(key, 1), (len(f), 1), jnp.float64))
+        return f + noise.astype(f.dtype) * standard_normal(key, f.shape, f.dtype)
 
     def starting_latent(self, z: jax.Array) -> tuple[jax.Array, bool]:
         """The same noise for all rows, with the mean square of the prior, held there.

@@ -7,9 +7,10 @@ With y = Psi theta + s e, theta and e standard normal, per output column:
     mu    = Sigma Psi' y / s^2 = Psi' K^-1 y
 
 Each quantity has a *dual* form that factors K and a *primal* form that factors I + Psi'Psi/s^2. They are equal; the
-smaller matrix is used (``form="auto"``). Gram products run in the dtype of Psi, everything after them in float64, so
-callers must be inside ``precision.double_precision()``. Where every row has its own noise, s is a vector: Psi and y are
-divided by it row by row, and then s is 1.
+smaller matrix is used (``form="auto"``). The evidence, which a chain evaluates at every step, has its Gram products in
+the dtype of Psi and everything after them in float64; the conditional, which is asked for once per draw, is in float64
+throughout. Callers must be inside ``precision.double_precision()``. Where every row has its own noise, s is a vector:
+Psi and y are divided by it row by row, and then s is 1.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from widebnn.linalg import (
     product,
     solve_lower,
 )
+from widebnn.noise import standard_normal
 
 
 class Prediction(NamedTuple):
@@ -105,7 +107,7 @@ class ConjugateReadout:
     @functools.cached_property
     def _factor(self) -> jax.Array:
         n, p = self.psi.shape
-        gram = _gram(self.psi, self.form)
+        gram = _gram(self._wide, self.form)
         return lower_factor(
             gram + self.noise**2 * jnp.eye(n) if self.form == "dual" else gram / self.noise**2 + jnp.eye(p)
         )
@@ -135,8 +137,8 @@ class ConjugateReadout:
         (Pathwise conditioning: Wilson et al. 2021.)
         """
         z_key, e_key = jax.random.split(key)
-        z = jax.random.normal(z_key, (self.psi.shape[1], self.y.shape[1]), jnp.float64)
-        e = jax.random.normal(e_key, self.y.shape, jnp.float64)
+        z = standard_normal(z_key, (self.psi.shape[1], self.y.shape[1]), jnp.float64)
+        e = standard_normal(e_key, self.y.shape, jnp.float64)
         return z + self.gain(self.y - self._wide @ z - self.noise * e)
 
     def predict(self, key: jax.Array, psi_new: jax.Array) -> Prediction:
@@ -148,7 +150,7 @@ class ConjugateReadout:
     @functools.cached_property
     def _spectrum(self) -> tuple[jax.Array, jax.Array]:
         """t = sqrt(s^2 + lam) for the eigenvalues lam of the Gram matrix, and what maps to its eigenbasis."""
-        lam, vectors = jnp.linalg.eigh(_gram(self.psi, self.form), symmetrize_input=False)
+        lam, vectors = jnp.linalg.eigh(_gram(self._wide, self.form), symmetrize_input=False)
         t = jnp.sqrt(self.noise**2 + jnp.maximum(lam, 0.0))
         return t[:, None], vectors.T @ self._wide if self.form == "dual" else vectors.T
 

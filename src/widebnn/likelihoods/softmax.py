@@ -27,6 +27,7 @@ from widebnn.likelihoods.likelihood import Sizes
 from widebnn.likelihoods.lognormal import LogNormal
 from widebnn.likelihoods.readout import KnownReadout, Prediction
 from widebnn.linalg import lower_gram, product
+from widebnn.noise import standard_normal
 
 
 class SoftmaxLatent(NamedTuple):
@@ -90,12 +91,12 @@ class Softmax:
         z = SoftmaxLatent()
         if not sizes.holds_readout:
             shape = (min(sizes.rows, sizes.features), sizes.outputs)
-            z = z._replace(readout=jax.random.normal(readout_key, shape, sizes.dtype))
+            z = z._replace(readout=standard_normal(readout_key, shape, sizes.dtype))
             if is_reduced and sizes.carries_inputs:
                 shape = (sizes.features, sizes.outputs)
-                z = z._replace(open=jax.random.normal(open_key, shape, sizes.dtype))
+                z = z._replace(open=standard_normal(open_key, shape, sizes.dtype))
         if self.logit_scale is not None:
-            z = z._replace(scale=jax.random.normal(scale_key, (), sizes.dtype))
+            z = z._replace(scale=standard_normal(scale_key, (), sizes.dtype))
         return z
 
     def latent_from(self, z: Any, psi: jax.Array, readout: jax.Array, sizes: Sizes) -> SoftmaxLatent:
@@ -166,7 +167,7 @@ class ReducedReadout:
 
     def draw(self, key: jax.Array) -> jax.Array:
         """theta for a fresh Z."""
-        return self.fill(jax.random.normal(key, (len(self.polar), self.reduced.shape[1]), jnp.float64))
+        return self.fill(standard_normal(key, (len(self.polar), self.reduced.shape[1]), jnp.float64))
 
     def predict(self, key: jax.Array, psi_new: jax.Array) -> Prediction:
         """The logits at new features."""

@@ -7,8 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
+from widebnn.noise import standard_normal
 from widebnn.precision import widest_float
-from widebnn.samplers.noise import standard_normal
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""Pickles and archives made to harm whoever opens them, for hostile.py and for the tests of the readers.
+"""Pickles and archives made to harm whoever opens them, for the tests of the readers.
 
 Every payload tries to make a file called ``hacked`` in the folder in which it runs, or to write outside its own folder.
 """

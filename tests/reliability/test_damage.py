@@ -1,9 +1,8 @@
 """Damaged files are found, and nothing is lost that was safe.
 
-One byte is flipped, or one file cut, at a random place of a random file of a stored run, of the folder of a ``widebnn
-sample`` command and of a saved model. A run must warn of the file and end with the bits of the undamaged one; damage
-to the newest file costs a part of the run only. A command resumes with a warning and the same draws, or refuses in one
-line. A model is refused, or predicts the same bits.
+One byte is flipped, or one file cut, at a random place of a random file of a stored run and of the folder of a
+``widebnn sample`` command. A run must warn of the file and end with the bits of the undamaged one; damage to the newest
+file costs a part of the run only. A command resumes with a warning and the same draws, or refuses in one line.
 """
 
 import shutil
@@ -13,14 +12,9 @@ from collections import Counter
 import numpy as np
 import pytest
 import xarray
-from sklearn.exceptions import ConvergenceWarning
-from trial import SETTINGS, Watched, command, files_of, run, size
-
-import widebnn
-from widebnn.estimators import WideBNNRegressor, load
+from trial import COMMAND, SETTINGS, Watched, command, files_of, run, size
 
 pytestmark = [pytest.mark.long, pytest.mark.ambient, pytest.mark.xdist_group("damage")]
-COMMAND = "sample --n-train 16 --n-test 4 --width 8 --sampler pcn --step-size 0.2 --steps 40 --burn-in 10 --thin 2"
 
 
 def damaged_copies(good, count):
@@ -73,29 +67,3 @@ def test_a_damaged_command_is_resumed_or_refused(tmp_path, record):
     record(
         what, f"{tally[0]}, {tally[2]}; {problems[:3] or 0}", "most resumed; 0", not problems and tally[0] > tally[2]
     )
-
-
-@pytest.fixture(scope="session")
-def model():
-    """A small fitted estimator."""
-    x = np.random.default_rng(0).normal(size=(12, 3))
-    options = {"width": 4, "depth": 1, "activation": "erf", "chains": 1, "burn_in": 8, "target_ess": 4, "max_steps": 8}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return WideBNNRegressor(noise=0.5, input_scales=False, random_state=0, **options).fit(x, x[:, 0])
-
-
-def test_a_damaged_model_is_refused(model, tmp_path, record):
-    model.save(tmp_path / "good")
-    x = np.random.default_rng(1).normal(size=(20, 3))
-    tally, expected = Counter(), model.predict(x).tobytes()
-    for copy, _ in damaged_copies(tmp_path / "good", size(200, 2000)):
-        try:
-            tally["same" if load(copy).predict(x).tobytes() == expected else "other"] += 1
-        except widebnn.WidebnnError as error:
-            tally["refused"] += "\n" not in str(error) and str(copy) in str(error)
-    what, figure = (
-        "damaged models: refused; same predictions, others",
-        [tally[key] for key in ("refused", "same", "other")],
-    )
-    record(what, figure, "most; 0 others", not tally["other"] and tally["refused"] > size(100, 1000))

@@ -14,7 +14,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from trial import files_of, intercepted, run, size
+from trial import files_of, intercepted, kinds, run, size
 
 import widebnn
 
@@ -41,7 +41,7 @@ def trouble(folder, good, fault, number):
             said = str(error)
     found = [] if said and os.strerror(number) in said and "\n" not in said else [f"it says {said}"]
     found += ["other bits afterwards"] * (run(store=folder, **SHORT) != good[1])
-    return found + sorted({path.name for path in folder.iterdir()} ^ {path.name for path in good[0].iterdir()})
+    return found + sorted(kinds(folder) ^ kinds(good[0]))
 
 
 def failing(nth, number, happened):
@@ -60,7 +60,7 @@ def test_failing_calls_are_named_and_lose_nothing(tmp_path, good, record):
     rng, calls, tally, problems = np.random.default_rng(0), [], Counter(), []
     with intercepted(tmp_path / "whole", failing(-1, 0, calls)):
         assert run(store=tmp_path / "whole", **SHORT) == good[1]
-    for i in range(size(40, 200)):
+    for i in range(size(20, 200)):
         folder, number, nth, happened = tmp_path / str(i), ERRORS[i % 4], int(rng.integers(len(calls))), []
         found = trouble(folder, good, intercepted(folder, failing(nth + 1, number, happened)), number)
         tally[calls[nth]] += 1
@@ -83,7 +83,7 @@ def limited(largest):
 
 def test_files_larger_than_the_system_allows(tmp_path, good, record):
     largest, rng = max(path.stat().st_size for path in files_of(good[0])), np.random.default_rng(1)
-    limits = rng.integers(1, largest, size(10, 50))
+    limits = rng.integers(1, largest, size(5, 50))
     found = [trouble(tmp_path / str(i), good, limited(int(n)), errno.EFBIG) for i, n in enumerate(limits)]
     problems = [text for texts in found for text in texts]
     record(f"{len(limits)} limits on the size of files; not named, other bits", problems[:3] or 0, "0", not problems)

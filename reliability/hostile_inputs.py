@@ -47,8 +47,8 @@ from widebnn.estimators.ensemble import Ensemble
 from widebnn.experiments.analysis import summarise_cell
 from widebnn.experiments.cells import Cell
 from widebnn.experiments.grid import cell_path, load_cell, write_config
+from widebnn.limits import Hyperparameters
 from widebnn.networks.dense import Layer, dense
-from widebnn.networks.evidence import Hyperparameters
 from widebnn.posteriors.target import Target
 from widebnn.sampling.driver import _Run
 from widebnn.sampling.placement import Placement

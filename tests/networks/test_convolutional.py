@@ -13,8 +13,8 @@ import scipy.stats
 import widebnn
 from problems import NOISE, NUMPY_ACTIVATIONS, naive_log_likelihood
 from widebnn.data import load_dataset
+from widebnn.limits import dual_activation, nngp_kernel
 from widebnn.networks import ConvLayer, Layer, Network, conv, convolutional, resnet
-from widebnn.networks.nngp import expected_product, nngp_kernel
 
 SCALES = {"weight_std": 1.2, "bias_std": 0.3, "readout_weight_std": 0.7, "readout_bias_std": 0.4}
 
@@ -250,7 +250,7 @@ def test_variance_of_one_convolution_is_exact_at_any_width(pooling):
     seen = numpy_convolution(x, basis, 2).reshape(2, 4, 18)
     k = 1.2**2 / 18 * seen @ seen.transpose(0, 2, 1) + 0.3**2
     variance = np.diagonal(k, axis1=1, axis2=2)
-    products = expected_product("gelu", variance[:, :, None], variance[:, None, :], k)
+    products = dual_activation("gelu")(variance[:, :, None], variance[:, None, :], k)
     mean = products.mean(axis=(1, 2)) if pooling == "mean" else np.diagonal(products, axis1=1, axis2=2).mean(axis=1)
     value, error = prior_variance(network, x, 3000)
     assert np.all(error < 0.02 * value)
@@ -304,14 +304,14 @@ def test_variance_of_the_resnet_does_not_depend_on_width_nor_on_depth(activation
     network = resnet((2, 2, 2), [width] * 2, blocks, activation, kernel_size=1, branch_scale=a)
 
     def convolution(v):
-        return network.weight_std**2 * expected_product(activation, v, v, v) + network.bias_std**2
+        return network.weight_std**2 * dual_activation(activation)(v, v, v) + network.bias_std**2
 
     first = v = 2 * np.mean(pixel**2) + 0.1**2
     for _ in range(2 * blocks):
         v = (1 - a**2) * v + a**2 * convolution(convolution(v))
     if activation == "relu":
         np.testing.assert_allclose(v, first + 2 * blocks * a**2 * 2 * 0.1**2)
-    expected = expected_product(activation, v, v, v) + 0.1**2
+    expected = dual_activation(activation)(v, v, v) + 0.1**2
     value, error = prior_variance(network, np.tile(pixel, (1, 2, 2, 1)), 400)
     assert np.all(error < 0.05 * expected)
     assert np.all(np.abs(value - expected) < 5 * error + 4 * blocks / width * expected)

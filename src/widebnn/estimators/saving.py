@@ -36,8 +36,8 @@ from widebnn.estimators.base import WideBNN
 from widebnn.estimators.classifier import WideBNNClassifier
 from widebnn.estimators.ensemble import Ensemble
 from widebnn.estimators.regressor import WideBNNRegressor
+from widebnn.limits import Hyperparameters
 from widebnn.networks.dense import DenseNetwork, Layer, dense
-from widebnn.networks.evidence import Hyperparameters
 from widebnn.sampling.result import datatree
 
 FORMAT, VERSION = "widebnn-model", 2
@@ -151,7 +151,7 @@ def _describe(model: Any, kind: str, arrays: Mapping[str, np.ndarray], extra: di
         "widebnn": __version__,
         "kind": kind,
         "parameters": _encode_all("parameter", parameters),
-        "hyperparameters": _encode_all("hyperparameter", model.hyperparameters_._asdict()),
+        "hyperparameters": _encode_all("hyperparameter", dataclasses.asdict(model.hyperparameters_)),
         "network": _encode_all("network", dataclasses.asdict(model.network_)),
         "fitted": _encode_all("attribute", fitted),
         "diagnostics": _encode_all("diagnostic", model.diagnostics_),

@@ -12,8 +12,8 @@ from widebnn.data import Dataset
 from widebnn.diagnostics import ess, published_ess, published_rhat, rhat
 from widebnn.experiments.cells import NOISE, cell_of
 from widebnn.experiments.published import published_numbers
+from widebnn.limits import gp_posterior
 from widebnn.networks import dense
-from widebnn.networks.nngp import gp_posterior
 
 STATISTICS = ("weights", "predictions")
 DIED_OUT = 0.05

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from widebnn.errors import WidebnnError
+from widebnn.limits import Hyperparameters, choose_hyperparameters, gp_posterior, nngp_kernel
+from widebnn.limits import choice as choice_module
+from widebnn.limits import log_evidence as log_evidence_of
+from widebnn.limits.evidence import Candidate, Objective, minimise
+from widebnn.limits.kernel import CLOSED_FORMS
+from widebnn.limits.row_noise import fit_row_noise
 from widebnn.networks import dense
-from widebnn.networks import evidence as evidence_module
-from widebnn.networks.evidence import Hyperparameters, choose_hyperparameters
-from widebnn.networks.nngp import CLOSED_FORMS, expected_product, gp_posterior, nngp_kernel
 
 NAMES = ("weight_std", "bias_std", "readout_weight_std", "readout_bias_std", "noise")
 SCALES = dict(zip(NAMES, (1.3, 0.4, 0.8, 0.7, 0.3), strict=True))
@@ -37,7 +40,7 @@ def regression_data(n=40, noise=0.2, seed=1):
 
 
 def log_evidence(depth, activation, scales, x, y):
-    """By the separate implementation in nngp."""
+    """By the kernel of a network, one triangle of it, instead of the compiled kernel of the search."""
     network_scales = {name: value for name, value in scales.items() if name != "noise"}
     network = dense(x.shape[1], [1] * depth, activation, **network_scales)
     return gp_posterior(network, x, y, scales["noise"], x[:1]).log_evidence
@@ -63,37 +66,25 @@ def test_evidence_equals_that_of_the_gaussian_process():
         assert value == pytest.approx(log_evidence(depth, name, SCALES, x, y), rel=1e-11)
 
 
-def test_every_closed_form_is_there_and_the_same():
-    assert set(evidence_module._SAFE_FORMS) == set(CLOSED_FORMS)
-    a, b, c = np.array(
-        [(a, b, r * math.sqrt(a * b)) for a, b in [(0.3, 2.0), (0.0, 1.0), (1e4, 1e5)] for r in (-1, 0, 0.7, 1)]
-    ).T
-    for name, form in evidence_module._SAFE_FORMS.items():
-        np.testing.assert_allclose(form(a, b, c), expected_product(name, a, b, c), rtol=1e-12, atol=1e-9)
-
-
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("name", CLOSED_FORMS)
 @pytest.mark.parametrize("bias_std", [0.4, 0.0])
 def test_gradient_equals_finite_differences(name, depth, bias_std):
     """At inputs with correlations of exactly +-1; without biases a variance is 0, too."""
     x, y = degenerate_data()
-    gram = x @ x.T / x.shape[1]
+    candidate = Candidate(x @ x.T / x.shape[1], y, depth, name)
     with np.errstate(divide="ignore"):
         log_scales = np.log(list((SCALES | {"bias_std": bias_std}).values()))
 
-    def value_and_gradient(logs):
-        return evidence_module._value_and_gradient(logs, gram=gram, y=y, depth=depth, activation=name)
-
     def difference(i, step=1e-4):
         def central(h):
-            values = [float(value_and_gradient(log_scales + sign * h * np.eye(5)[i])[0]) for sign in (1, -1)]
+            values = [candidate.log_evidence(log_scales + sign * h * np.eye(5)[i])[0] for sign in (1, -1)]
             return (values[0] - values[1]) / (2 * h)
 
         return (4 * central(step / 2) - central(step)) / 3
 
     numerical = [0.0 if np.isinf(log_scales[i]) else difference(i) for i in range(5)]
-    np.testing.assert_allclose(value_and_gradient(log_scales)[1], numerical, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(candidate.log_evidence(log_scales)[1], numerical, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", CLOSED_FORMS)
@@ -102,38 +93,10 @@ def test_gradient_is_finite_at_extreme_scales(name):
     x, y = degenerate_data()
     for scales in ([20.0, 1e-3, 100.0, 1e-3, 1e4], [0.05, 20.0, 0.01, 20.0, 10.0], [20.0, 20.0, 0.01, 20.0, 10.0]):
         for factor in (1.0, 1e4):
-            gram = factor**2 * x @ x.T / 3
-            noise = np.array([1, 1, 1, 1, factor**2])
-            value, gradient = evidence_module._value_and_gradient(
-                np.log(np.array(scales) * noise), gram=gram, y=y, depth=3, activation=name
-            )
+            candidate = Candidate(factor**2 * x @ x.T / 3, y, 3, name)
+            value, gradient = candidate.log_evidence(np.log(np.array(scales) * [1, 1, 1, 1, factor**2]))
             assert np.isfinite(value)
             assert np.all(np.isfinite(gradient))
-
-
-@pytest.mark.parametrize("name", CLOSED_FORMS)
-def test_derivatives_are_finite_at_correlation_one(name):
-    """Up to variances that gelu and relu reach after several layers with large weights: arcsin would see 1."""
-    form = evidence_module._SAFE_FORMS[name]
-    gradient = jax.jit(jax.value_and_grad(form, argnums=(0, 1, 2)))
-    for variance in (0.0, 1e-8, 1.0, 1e8, 1e17, 1e30):
-        for c in (variance, -variance):
-            value, derivatives = gradient(variance, variance, c)
-            assert np.isfinite(value)
-            assert np.all(np.isfinite(derivatives))
-            # E[g(u) g(+-u)] as a function of the variance is nowhere steeper than erf's at 0.
-            slope = float(derivatives[0] + derivatives[1] + math.copysign(1.0, c) * derivatives[2])
-            assert abs(slope) <= 4 / math.pi + 1e-6
-
-
-def test_relu_derivatives_at_the_edge():
-    """d/dc is the probability that u and v are both positive; the direction that keeps correlation 1 has 1/2."""
-    gradient = jax.grad(evidence_module._relu, argnums=(0, 1, 2))
-    np.testing.assert_allclose(gradient(2.0, 2.0, 2.0), [0, 0, 0.5], rtol=0, atol=1e-7)
-    np.testing.assert_allclose(gradient(2.0, 2.0, -2.0), [0, 0, 0], rtol=0, atol=1e-7)
-    np.testing.assert_allclose(gradient(4.0, 1.0, 0.0), np.array([2 / 4, 2 / 1, math.pi]) / (4 * math.pi))
-    assert np.all(np.isfinite(gradient(0.0, 1.0, 0.0)))
-    assert np.all(np.isfinite(gradient(0.0, 0.0, 0.0)))
 
 
 # --- the search
@@ -173,7 +136,7 @@ def test_noise_is_recovered(noise):
     covariance = nngp_kernel(truth, x) + noise**2 * np.eye(150)
     y = np.linalg.cholesky(covariance) @ rng.normal(size=(150, 2))
     result = choose_hyperparameters(x, y, depths=1, activations="gelu")
-    objective = evidence_module._Objective(x, y, 1, "gelu", {})
+    objective = Objective(Candidate(x @ x.T / 3, y, 1, "gelu"), {})
     z = np.array([math.log(getattr(result, name) / MEDIANS[name]) / LOG_SDS[name] for name in NAMES])
     gradient = objective(z)[1]
     np.testing.assert_allclose(gradient, 0, atol=0.5)
@@ -234,22 +197,28 @@ def test_network():
     assert result.network(4, 8) == expected
 
 
-def test_failed_factorisations_do_not_stop_the_search(monkeypatch):
-    """A quadratic with its maximum next to a region where everything is NaN."""
-    peak = np.log([3.0, 0.3, 2.0, 0.2, 0.3])
+def test_failed_factorisations_do_not_stop_the_search():
+    """A quadratic with its minimum next to a region where everything is infinite."""
+    peak = np.array([0.7, 0.5])
     failures = 0
 
-    def value_and_gradient(log_scales, **_):
+    def function(z):
         nonlocal failures
-        failed = log_scales[0] > peak[0] + 0.02
+        failed = z[0] > peak[0] + 0.02
         failures += failed
-        offset = log_scales - peak
-        return (math.nan if failed else -500 * offset @ offset), (math.nan if failed else -1000 * offset)
+        offset = z - peak
+        return (math.inf, np.zeros(2)) if failed else (500 * offset @ offset, 1000 * offset)
 
-    monkeypatch.setattr(evidence_module, "_value_and_gradient", value_and_gradient)
-    result = choose_hyperparameters(*regression_data(), depths=1, activations="gelu")
+    found = minimise(function, np.zeros(2), np.array([[-3.0, 3.0]] * 2))
     assert failures > 0
-    np.testing.assert_allclose(list(scales_of(result).values()), np.exp(peak), rtol=0.01)
+    np.testing.assert_allclose(found, peak, atol=1e-3)
+
+
+def test_indefinite_covariances_are_infinitely_bad():
+    """Noise below rounding and repeated inputs."""
+    objective = Objective(Candidate(np.ones((40, 40)), np.ones((40, 1)), 1, "gelu"), {"noise": 1e-12})
+    value, gradient = objective(np.ones(4))
+    assert value == math.inf and not np.any(gradient)
 
 
 # --- one scale per input
@@ -258,7 +227,7 @@ def test_failed_factorisations_do_not_stop_the_search(monkeypatch):
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_gradient_in_the_scales_of_inputs(depth):
     x, y = regression_data()
-    objective = evidence_module._Objective(x, y.reshape(len(y), -1), depth, "gelu", {"noise": 0.2}, input_scales=True)
+    objective = Objective(Candidate(x, y[:, None], depth, "gelu"), {"noise": 0.2}, inputs=x.shape[1])
     z = 0.3 * np.random.default_rng(0).normal(size=4 + x.shape[1])
     numeric = [(objective(z + 1e-5 * e)[0] - objective(z - 1e-5 * e)[0]) / 2e-5 for e in np.eye(len(z))]
     np.testing.assert_allclose(objective(z)[1], numeric, rtol=1e-5, atol=1e-6)
@@ -278,6 +247,23 @@ def test_inputs_that_do_not_matter_get_small_scales():
     network = own.network(4, 64)
     by_network = gp_posterior(network, x * np.array(own.input_scales), y[:, None], own.noise, x[:1]).log_evidence
     assert by_network == pytest.approx(own.log_evidence, rel=1e-10)
+    assert log_evidence_of(own, x, y) == pytest.approx(own.log_evidence, rel=1e-10)
+
+
+# --- noise that differs from row to row
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_row_noise_is_recovered(outputs):
+    rng = np.random.default_rng(2)
+    variances = rng.uniform(0.0, 0.05, size=4000)
+    noise = 0.3 * np.exp(0.6 * rng.normal(size=4000))
+    errors = np.sqrt(variances + noise**2)[:, None] * rng.normal(size=(4000, outputs))
+    median, spread = fit_row_noise(errors, variances, 0.4, always=False)
+    assert median == pytest.approx(0.3, rel=0.07) and spread == pytest.approx(0.6, rel=0.1)
+    equal = np.sqrt(variances + 0.3**2)[:, None] * rng.normal(size=(4000, outputs))
+    assert fit_row_noise(equal, variances, 0.4, always=False) is None
+    assert fit_row_noise(equal, variances, 0.4, always=True)[1] < 0.2
 
 
 # --- many rows
@@ -287,30 +273,24 @@ def test_few_rows_first_then_all_gives_the_same(monkeypatch):
     x, y = regression_data()
     direct = choose_hyperparameters(x, y, depths=1, activations="gelu")
     calls = []
-    original = evidence_module._value_and_gradient
-
-    def counted(log_scales, **arguments):
-        calls.append(len(arguments["y"]))
-        return original(log_scales, **arguments)
-
-    monkeypatch.setattr(evidence_module, "_COMPARED_ROWS", 25)
-    monkeypatch.setattr(evidence_module, "_value_and_gradient", counted)
-    staged = choose_hyperparameters(x, y, depths=1, activations="gelu")
-    assert calls.count(25) > calls.count(40) > 0
+    monkeypatch.setattr(choice_module, "_COMPARED_ROWS", 25)
+    staged = choose_hyperparameters(x, y, depths=1, activations="gelu", watch=lambda _, word: calls.append(word))
+    few, many = (calls.count(f"gelu, 1 hidden layer, {rows} rows") for rows in (25, 40))
+    assert few > many > 0
     np.testing.assert_allclose(list(scales_of(staged).values()), list(scales_of(direct).values()), rtol=0.02)
 
 
 def test_more_rows_decide_between_the_best_few(monkeypatch):
     """Against fits of every activation to that many rows by itself."""
-    monkeypatch.setattr(evidence_module, "_COMPARED_ROWS", 10)
+    monkeypatch.setattr(choice_module, "_COMPARED_ROWS", 10)
     x, y = regression_data()
     y = y + 0.8 * np.random.default_rng(1).normal(size=y.shape)  # so that ten rows do not tell one from the other
     overruled = 0
     for seed in range(6):
         options = {"depths": 1, "seed": seed}
-        monkeypatch.setattr(evidence_module, "_COMPARED_AGAIN", (20,))
+        monkeypatch.setattr(choice_module, "_COMPARED_AGAIN", (20,))
         found = choose_hyperparameters(x, y, **options)
-        monkeypatch.setattr(evidence_module, "_COMPARED_AGAIN", ())
+        monkeypatch.setattr(choice_module, "_COMPARED_AGAIN", ())
         alone = {
             name: choose_hyperparameters(x, y, **options, activations=name, max_rows=20).log_evidence
             for name in ("gelu", "relu", "erf")
@@ -376,7 +356,7 @@ def test_constant_outputs(constant):
     x, _ = regression_data()
     result = choose_hyperparameters(x, np.full(40, constant), depths=1, activations="gelu")
     assert result.noise == pytest.approx(1e-3, rel=1e-6)
-    assert np.all(np.isfinite(result[2:8]))
+    assert np.all(np.isfinite([*scales_of(result).values(), result.log_evidence]))
 
 
 def test_constant_inputs():
@@ -427,5 +407,5 @@ def test_float64_inside_whatever_the_configuration():
     x, y = regression_data()
     result = choose_hyperparameters(x, y, depths=1, activations="gelu", fixed=SCALES)
     assert result.log_evidence == pytest.approx(log_evidence(1, "gelu", SCALES, x, y), rel=1e-11)
-    assert all(type(value) is float for value in result[2:8])
+    assert all(type(value) is float for value in (*scales_of(result).values(), result.log_evidence))
     assert jnp.ones(1).dtype == jnp.float32

@@ -1,7 +1,6 @@
-"""The infinite-width kernel against quadrature, brute-force integrals and wide random networks."""
+"""The infinite-width kernel against quadrature, brute-force integrals and wide random networks; its derivatives."""
 
 import dataclasses
-import functools
 import math
 
 import jax
@@ -13,10 +12,10 @@ import scipy.special
 import scipy.stats
 
 from widebnn.errors import WidebnnError
+from widebnn.limits import dual_activation, nngp_kernel
+from widebnn.limits import kernel as kernel_module
 from widebnn.networks import dense, feature_map
-from widebnn.networks import nngp as nngp_module
-from widebnn.networks.nngp import GPPosterior, expected_product, gp_posterior, nngp_kernel
-from widebnn.posteriors.readout import condition, log_evidence
+from widebnn.networks.activations import activation_function
 
 SMOOTH = ("gelu", "erf", "sin")
 CLOSED = (*SMOOTH, "relu")
@@ -48,20 +47,14 @@ def inputs(n=7, m=3, seed=0):
 @pytest.mark.parametrize("name", SMOOTH)
 def test_closed_form_equals_quadrature(name):
     a, b, c = covariances()
-    closed = expected_product(name, a, b, c, method="closed")
-    numerical = expected_product(name, a, b, c, method="quadrature", quadrature_order=128)
-    np.testing.assert_allclose(numerical, closed, rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(expected_product(name, a, b, c), closed)
+    np.testing.assert_allclose(dual_activation(name, 128)(a, b, c), dual_activation(name)(a, b, c), rtol=0, atol=1e-12)
 
 
 def test_closed_relu_equals_quadrature_up_to_the_kink():
     """Gauss-Hermite converges only like 1/order across relu's kink: check the size and the rate."""
     a, b, c = covariances()
-    closed = expected_product("relu", a, b, c, method="closed")
-    error = [
-        np.max(np.abs(expected_product("relu", a, b, c, method="quadrature", quadrature_order=order) - closed))
-        for order in (64, 128)
-    ]
+    closed = dual_activation("relu")(a, b, c)
+    error = [np.max(np.abs(dual_activation("relu", order)(a, b, c) - closed)) for order in (64, 128)]
     assert error[1] < 3e-3
     assert 0.4 < error[1] / error[0] < 0.6
 
@@ -80,7 +73,7 @@ def test_equals_brute_force_integral(name, a, b, c):
     expected, _ = scipy.integrate.dblquad(
         integrand, low * math.sqrt(a), 8 * math.sqrt(a), low * math.sqrt(b), 8 * math.sqrt(b), epsabs=1e-8, epsrel=1e-8
     )
-    assert expected_product(name, a, b, c) == pytest.approx(expected, abs=2e-8)
+    assert float(dual_activation(name)(a, b, c)) == pytest.approx(expected, abs=2e-8)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -97,41 +90,68 @@ def test_perfect_correlation(name, sign):
     expected = sum(scipy.integrate.quad(integrand, *ends, epsabs=1e-12)[0] for ends in [(-12, 0), (0, 12)])
     c = sign * math.sqrt(a * b)
     slightly_off = c * (1 + np.array([-1e-14, 0.0, 1e-14]))
-    np.testing.assert_allclose(expected_product(name, a, b, slightly_off), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(dual_activation(name)(a, b, slightly_off), expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", CLOSED)
 def test_large_variances(name):
     """The limit of each form at a = b = c = 1e6, where a plain sinh would overflow."""
     limit = {"gelu": 0.5e6, "relu": 0.5e6, "erf": 1.0, "sin": 0.5}[name]
-    assert expected_product(name, 1e6, 1e6, 1e6) == pytest.approx(limit, rel=2e-3)
+    assert float(dual_activation(name)(1e6, 1e6, 1e6)) == pytest.approx(limit, rel=2e-3)
 
 
 @pytest.mark.parametrize("name", ["gelu", "tanh"])
 def test_callable_activation_equals_the_named_one(name):
     a, b, c = covariances()
-    by_name = expected_product(name, a, b, c, method="quadrature")
-    np.testing.assert_allclose(expected_product(lambda t: nngp_module.activation_function(name)(t), a, b, c), by_name)
+    by_function = dual_activation(lambda t: activation_function(name)(t))(a, b, c)
+    np.testing.assert_array_equal(by_function, dual_activation(name, kernel_module.QUADRATURE_ORDER)(a, b, c))
 
 
 def test_quadrature_of_another_function():
     """cos has E[cos u cos v] = exp(-(a + b) / 2) cosh(c) and cos(0) is not 0, unlike the named activations."""
     a, b, c = covariances()
     expected = np.exp(-(a + b) / 2) * np.cosh(c)
-    np.testing.assert_allclose(expected_product(jnp.cos, a, b, c), expected, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(dual_activation(jnp.cos)(a, b, c), expected, rtol=0, atol=1e-13)
 
 
 def test_quadrature_is_chunked(monkeypatch):
     """Chunks, the incomplete last one included, do not change values; memory does not grow with the pairs."""
     a, b, c = covariances()
-    whole = expected_product(lambda t: jnp.tanh(t), a, b, c)
-    nodes = nngp_module._nodes(nngp_module.QUADRATURE_ORDER)
+    whole = dual_activation(lambda t: jnp.tanh(t))(a, b, c)
+    nodes = kernel_module._plane_nodes(kernel_module.QUADRATURE_ORDER)
     pairs = jax.ShapeDtypeStruct((10**6,), jnp.float64)
-    compiled = nngp_module._quadrature.lower(jnp.tanh, nodes, pairs, pairs, pairs).compile()
+    compiled = kernel_module._quadrature.lower(jnp.tanh, nodes, pairs, pairs, pairs).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 2e8 < 8 * 10**6 * len(nodes[0])
-    monkeypatch.setattr(nngp_module, "_VALUES_PER_CHUNK", 5 * len(nodes[0]))
+    monkeypatch.setattr(kernel_module, "_VALUES_PER_CHUNK", 5 * len(nodes[0]))
     assert len(c) % 5 != 0
-    np.testing.assert_allclose(expected_product(lambda t: jnp.tanh(t), a, b, c), whole, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(dual_activation(lambda t: jnp.tanh(t))(a, b, c), whole, rtol=0, atol=1e-14)
+
+
+# --- derivatives
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_derivatives_are_finite_at_correlation_one(name):
+    """Up to variances that gelu and relu reach after several layers with large weights: arcsin would see 1."""
+    gradient = jax.jit(jax.value_and_grad(dual_activation(name), argnums=(0, 1, 2)))
+    for variance in (0.0, 1e-8, 1.0, 1e8, 1e17, 1e30):
+        for c in (variance, -variance):
+            value, derivatives = gradient(variance, variance, c)
+            assert np.isfinite(value)
+            assert np.all(np.isfinite(derivatives))
+            # E[g(u) g(+-u)] as a function of the variance is nowhere steeper than erf's at 0.
+            slope = float(derivatives[0] + derivatives[1] + math.copysign(1.0, c) * derivatives[2])
+            assert abs(slope) <= 4 / math.pi + 1e-6
+
+
+def test_relu_derivatives_at_the_edge():
+    """d/dc is the probability that u and v are both positive; the direction that keeps correlation 1 has 1/2."""
+    gradient = jax.grad(dual_activation("relu"), argnums=(0, 1, 2))
+    np.testing.assert_allclose(gradient(2.0, 2.0, 2.0), [0, 0, 0.5], rtol=0, atol=1e-7)
+    np.testing.assert_allclose(gradient(2.0, 2.0, -2.0), [0, 0, 0], rtol=0, atol=1e-7)
+    np.testing.assert_allclose(gradient(4.0, 1.0, 0.0), np.array([2 / 4, 2 / 1, math.pi]) / (4 * math.pi))
+    assert np.all(np.isfinite(gradient(0.0, 1.0, 0.0)))
+    assert np.all(np.isfinite(gradient(0.0, 0.0, 0.0)))
 
 
 # --- the kernel
@@ -195,12 +215,12 @@ def test_kernel_without_hidden_layers_is_the_linear_kernel():
     np.testing.assert_allclose(nngp_kernel(network, x, x[:2]), psi @ psi[:2].T, rtol=1e-13)
 
 
-def test_methods_agree_on_the_kernel():
+def test_quadrature_gives_the_same_kernel():
     network = dense(3, [1, 1], "gelu")
     x = 0.5 * inputs()
-    closed = nngp_kernel(network, x, method="closed")
-    np.testing.assert_allclose(nngp_kernel(network, x, method="quadrature"), closed, rtol=0, atol=1e-8)
-    coarse = nngp_kernel(network, x, method="quadrature", quadrature_order=4)
+    closed = nngp_kernel(network, x)
+    np.testing.assert_allclose(nngp_kernel(network, x, quadrature_order=100), closed, rtol=0, atol=1e-8)
+    coarse = nngp_kernel(network, x, quadrature_order=4)
     assert np.max(np.abs(coarse - closed)) > 1e-6
 
 
@@ -261,122 +281,31 @@ def test_two_hidden_layers_approach_the_kernel_like_one_over_root_width(name):
     assert np.all((ratios > 1.7) & (ratios < 2.4)), ratios
 
 
-# --- the posterior
+# --- bad input, precision
 
 
-def test_posterior_equals_brute_force_conditioning():
-    network = dense(3, [1, 1], "gelu")
-    rng = np.random.default_rng(3)
-    x, x_test, y, noise = inputs(9), inputs(4, seed=1), rng.normal(size=(9, 2)), 0.3
-    posterior = gp_posterior(network, x, y, noise, x_test)
-    kernel = nngp_kernel(network, x) + noise**2 * np.eye(9)
-    cross = nngp_kernel(network, x_test, x)
-    inverse = np.linalg.inv(kernel)
-    covariance = nngp_kernel(network, x_test) - cross @ inverse @ cross.T
-    evidence = sum(scipy.stats.multivariate_normal(np.zeros(9), kernel).logpdf(y[:, j]) for j in range(2))
-    np.testing.assert_allclose(posterior.mean, cross @ inverse @ y, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(posterior.covariance, covariance, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(posterior.variance, np.diag(covariance), rtol=0, atol=1e-10)
-    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-10)
-
-
-def test_posterior_of_one_output_given_as_a_vector():
-    network, x, y = dense(3, [1]), inputs(5), inputs(5, 1)
-    vector, column = (gp_posterior(network, x, target, 0.2, x) for target in (y[:, 0], y))
-    assert vector.mean.shape == (5, 1)
-    np.testing.assert_array_equal(vector.mean, column.mean)
-    assert vector.log_evidence == column.log_evidence
-
-
-def test_posterior_without_hidden_layers_is_bayesian_linear_regression():
-    network = dense(3, [], readout_weight_std=1.7, readout_bias_std=0.6)
-    x, x_test, y, noise = inputs(9), inputs(4, seed=1), inputs(9, 2, seed=2), 0.3
-    posterior = gp_posterior(network, x, y, noise, x_test)
-    psi, psi_test = (network.features((), jnp.asarray(z)) for z in (x, x_test))
-    readout = condition(psi, jnp.asarray(y), noise)
-    np.testing.assert_allclose(posterior.mean, psi_test @ readout.gain(jnp.asarray(y)), rtol=0, atol=1e-11)
-    np.testing.assert_allclose(posterior.variance, readout.variance(psi_test), rtol=0, atol=1e-11)
-    assert posterior.log_evidence == pytest.approx(float(log_evidence(psi, jnp.asarray(y), noise)), rel=1e-11)
-
-
-def test_posterior_of_a_given_kernel():
-    network, x, y = dense(3, [1], "gelu"), 0.5 * inputs(6), inputs(6, 1)
-    by_network = gp_posterior(network, x, y, 0.2, x[:2])
-    by_kernel = gp_posterior(functools.partial(nngp_kernel, network, method="quadrature"), x, y, 0.2, x[:2])
-    np.testing.assert_allclose(by_kernel.mean, by_network.mean, rtol=0, atol=1e-8)
-    linear = gp_posterior(lambda z: z @ z.T, x, y, 0.2, x[:2])
-    assert np.max(np.abs(linear.mean - by_network.mean)) > 1e-3
-
-
-def test_variance_is_never_negative():
-    """Where the data leave no doubt, rounding can push the diagonal of K_** - V'V below zero."""
-    posterior = GPPosterior(np.zeros((2, 1)), np.array([[0.5, 0.1], [0.1, -1e-17]]), 0.0)
-    np.testing.assert_array_equal(posterior.variance, [0.5, 0.0])
-
-
-# --- bad input
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"x_test": np.ones((2, 4))}, r"x_test must have 3 columns.*\(2, 4\)"),
-        ({"x_test": np.ones(3)}, r"x_test must be a 2-D array.*reshape"),
-        ({"x_test": np.ones((0, 3))}, "x_test is empty"),
-        ({"x": np.ones((5, 2))}, r"x must have 3 columns.*\(5, 2\)"),
-        ({"x": [[1.0, 2.0, math.nan]] * 5}, "x has 5 NaN or infinite entries"),
-        ({"x": [["a", "b", "c"]] * 5}, "x must be a numeric array"),
-        ({"y": np.ones(4)}, "same number of rows; got 5 and 4"),
-        ({"y": np.ones((5, 1, 1))}, r"y must have shape \(n,\) or \(n, outputs\)"),
-        ({"noise": 0.0}, "noise must be greater than 0.*standard deviation"),
-        ({"noise": -1.0}, "noise must be greater than 0"),
-        ({"network": lambda x: np.ones((2, 2))}, r"kernel of 7 inputs must be square.*\(2, 2\)"),
-        ({"network": lambda x: -np.eye(len(x))}, "not positive definite; use a larger noise"),
-        ({"network": feature_map((1,), lambda p, x: x)}, "dense networks only, got FeatureMap.*widebnn.dense"),
-    ],
-)
-def test_posterior_refuses_bad_input(change, message):
-    good = {"network": dense(3, [1]), "x": inputs(5), "y": np.ones(5), "noise": 0.1, "x_test": inputs(2)}
-    gp_posterior(**good)
-    with pytest.raises(WidebnnError, match=message):
-        gp_posterior(**(good | change))
-
-
-def test_kernel_refuses_bad_input():
+def test_bad_input():
     with pytest.raises(WidebnnError, match=r"x2 must have 3 columns"):
         nngp_kernel(dense(3, [1]), inputs(2), np.ones((2, 2)))
-    with pytest.raises(WidebnnError, match=r"method must be one of .* Did you mean 'closed'"):
-        nngp_kernel(dense(3, [1]), inputs(2), method="close")
-    with pytest.raises(WidebnnError, match=r"got 'tanh'. Use method='quadrature'"):
-        nngp_kernel(dense(3, [1], "tanh"), inputs(2), method="closed")
+    with pytest.raises(WidebnnError, match=r"x1 must be a 2-D array.*reshape"):
+        nngp_kernel(dense(3, [1]), np.ones(3))
     with pytest.raises(WidebnnError, match="quadrature_order must be at least 2"):
         nngp_kernel(dense(3, [1], "tanh"), inputs(2), quadrature_order=1)
-    with pytest.raises(WidebnnError, match="a and b must not be negative"):
-        expected_product("gelu", -1.0, 1.0, 0.0)
-    with pytest.raises(WidebnnError, match=r"c must lie between -sqrt\(a b\)"):
-        expected_product("gelu", 1.0, 1.0, 1.1)
+    with pytest.raises(WidebnnError, match=r"dense networks only, got FeatureMap.*widebnn.dense"):
+        nngp_kernel(feature_map((1,), lambda p, x: x), inputs(2))
     with pytest.raises(WidebnnError, match="activation must be one of"):
-        expected_product("swish", 1.0, 1.0, 0.5)
-
-
-# --- precision
+        dual_activation("swish")
 
 
 @pytest.mark.ambient
-def test_float64_inside_whatever_the_configuration():
+@pytest.mark.parametrize("order", [None, 100])
+def test_float64_inside_whatever_the_configuration(order):
     assert not jax.config.jax_enable_x64
     network = dense(3, [1], "sin", weight_std=1.0, bias_std=0.0, readout_weight_std=1.0, readout_bias_std=0.0)
     x = inputs(5)
     gram = x @ x.T / 3
-    variances = np.diag(gram)[:, None] + np.diag(gram)[None, :]
-    expected = np.exp(-variances / 2) * np.sinh(gram)
-    for method in ("closed", "quadrature"):
-        kernel = nngp_kernel(network, x, method=method)
-        assert type(kernel) is np.ndarray
-        assert kernel.dtype == np.float64
-        np.testing.assert_allclose(kernel, expected, rtol=0, atol=1e-13)
-    posterior = gp_posterior(network, x, np.ones(5), 1e-3, x)
-    mean = expected @ np.linalg.solve(expected + 1e-6 * np.eye(5), np.ones(5))
-    np.testing.assert_allclose(posterior.mean[:, 0], mean, rtol=0, atol=1e-9)
-    assert jnp.ones(1).dtype == jnp.float32
-    assert not jax.config.jax_enable_x64
+    expected = np.exp(-(np.diag(gram)[:, None] + np.diag(gram)) / 2) * np.sinh(gram)
+    kernel = nngp_kernel(network, x, quadrature_order=order)
+    assert type(kernel) is np.ndarray and kernel.dtype == np.float64
+    np.testing.assert_allclose(kernel, expected, rtol=0, atol=1e-13)
+    assert jnp.ones(1).dtype == jnp.float32 and not jax.config.jax_enable_x64

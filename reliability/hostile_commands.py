@@ -23,10 +23,10 @@ from hostile_inputs import (
     CIFAR,
     CIFAR_FILES,
     COMMANDS,
+    CONFIGS,
     IDX,
     NPZ,
     TABLES,
-    TOMLS,
     WHOLE,
     Chunk,
     Files,
@@ -170,7 +170,7 @@ def attacks(bases: Path) -> list[Attack]:
         Attack("evaluate a model", 30, model, hostile_model, use("evaluate")),
         Attack("resume by settings", 60, table, _settings(), lambda f: ["resume", f / "new.run"]),
         Attack("resume a run", 20, run, hostile_run, resume),
-        Attack("reproduce by config.toml", 8, grid, TOMLS, reproduce),
+        Attack("reproduce by config.json", 8, grid, CONFIGS, reproduce),
         Attack("reproduce from a cell", 8, grid, _cell(grid), reproduce),
     ]
 

@@ -19,7 +19,7 @@ import pdoc.doc
 import pdoc.render
 
 PUBLIC = {
-    "widebnn": ["networks", "posteriors", "samplers", "sampling", "estimators", "diagnostics", "data", "experiments"],
+    "widebnn": ["networks", "posteriors", "samplers", "sampling", "estimators", "diagnostics", "data", "reproduction"],
     "widebnn.networks": ["nngp", "evidence"],
 }
 """Packages and the modules below them that have a page; all other names are those in ``__all__``."""

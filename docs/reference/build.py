@@ -28,7 +28,7 @@ PUBLIC = {
         "estimators",
         "diagnostics",
         "data",
-        "experiments",
+        "reproduction",
     ],
 }
 """Packages and the modules below them that have a page; all other names are those in ``__all__``."""

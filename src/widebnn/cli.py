@@ -348,9 +348,7 @@ def reproduce(
     ] = ScaleName.smoke,
     data: Annotated[str, typer.Option(help="digits, cifar10 or mnist.")] = "digits",
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the run; the same command goes on where it stopped.")] = Path(
-        "runs/reproduce"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder of the run; the same command resumes it.")] = Path("runs/reproduce"),
     samplers: Annotated[str | None, typer.Option(help="Only these, separated by commas: pcn,pcnl,lmc,...")] = None,
     widths: Annotated[str | None, typer.Option(help="Instead of the scale's, separated by commas.")] = None,
     step_sizes: Annotated[str | None, typer.Option(help="Instead of the scale's, separated by commas.")] = None,
@@ -367,18 +365,18 @@ def reproduce(
 ) -> None:
     """Re-run the paper's experiments and write figures, a table of its numbers beside ours, and report.html.
 
-    Interrupt it whenever you like: finished cells are kept, and the same command goes on, with any engine.
+    Interrupt it whenever you like: finished cells are kept, and the same command resumes the run, with either engine.
 
     Example: widebnn reproduce all --scale laptop --data cifar10 --data-dir DIR --out runs/paper
     """
     from widebnn.compilation import compile_quickly
     from widebnn.data import load_dataset
     from widebnn.errors import check_choice, check_integer, check_real
-    from widebnn.experiments import EXPERIMENTS, SCALES, plan, run_grid
-    from widebnn.experiments.cells import LABELS
-    from widebnn.experiments.grid import write_config
-    from widebnn.experiments.report import write_report
-    from widebnn.experiments.sweep import engine_named
+    from widebnn.reproduction import EXPERIMENTS, SCALES, plan, run_grid
+    from widebnn.reproduction.cells import LABELS
+    from widebnn.reproduction.engines import engine_named
+    from widebnn.reproduction.grid import write_config
+    from widebnn.reproduction.report import write_report
 
     if scale is ScaleName.smoke:
         compile_quickly()
@@ -409,7 +407,7 @@ def reproduce(
         with engine_named(engine.value, workers, address) as where:
             results = run_grid(cells, dataset, out, engine=where)
     except KeyboardInterrupt:
-        console.print(f"Interrupted: finished cells are in {out}, and the same command goes on.", highlight=False)
+        console.print(f"Interrupted: finished cells are in {out}; the same command resumes the run.", highlight=False)
         raise typer.Exit(130) from None
     summary = write_report(out, results, dataset, size, config)
     for claim in summary["claims"]:

@@ -1,9 +1,9 @@
-"""The paper's definitions, against plain loops."""
+"""The paper's definitions, against plain loops; principal components, against those of the iterates themselves."""
 
 import numpy as np
 import pytest
 
-from widebnn.diagnostics.published import published_ess, published_rhat
+from widebnn.reproduction.diagnostics import principal_traces, published_ess, published_rhat
 
 
 def autoregression(n, rho, shape=(), seed=0):
@@ -43,12 +43,10 @@ def test_ess_of_an_autoregression():
     np.testing.assert_allclose(published_ess(x[None]) / 100_000, (1 - 0.8) / (1 + 0.8), rtol=0.15)
 
 
-def test_thousands_of_statistics_in_blocks(monkeypatch):
+def test_ess_of_thousands_of_statistics():
     x = autoregression(200, 0.5, (3000,), seed=2)
-    whole = published_ess(x[None])
-    monkeypatch.setattr("widebnn.diagnostics.published.BLOCK_BYTES", 10_000)
-    np.testing.assert_allclose(published_ess(x[None]), whole, rtol=1e-12)
-    np.testing.assert_allclose(whole[::500], [naive_ess(x[:, i]) for i in range(0, 3000, 500)], rtol=1e-9)
+    found = published_ess(x[None])
+    np.testing.assert_allclose(found[::500], [naive_ess(x[:, i]) for i in range(0, 3000, 500)], rtol=1e-9)
 
 
 def test_rhat_equals_the_printed_formula():
@@ -74,3 +72,31 @@ def test_what_is_not_defined_is_nan_with_a_warning(function):
         assert np.isnan(function(x[:, :1])).all()
     with pytest.raises(ValueError, match="shape"):
         function(np.zeros(5))
+
+
+def test_traces_are_those_of_the_iterates():
+    """Two strong directions in 5000 dimensions, seen through 100 random projections."""
+    rng = np.random.default_rng(0)
+    time = np.linspace(0, 1, 300)
+    slow = np.stack([40 * np.cos(3 * time), 20 * np.sin(9 * time)], axis=1)
+    basis = np.linalg.qr(rng.normal(size=(5000, 2)))[0].T
+    iterates = slow @ basis + 0.02 * rng.normal(size=(300, 5000))
+    centred = iterates - iterates.mean(axis=0)
+    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
+    exact = left[:, :2] * singular[:2]
+    found = principal_traces(iterates @ rng.normal(size=(5000, 100)))
+    for component in range(2):
+        correlation = np.corrcoef(found[:, component], exact[:, component])[0, 1]
+        assert abs(correlation) > 0.99
+        np.testing.assert_allclose(found[:, component].std(), exact[:, component].std(), rtol=0.3)
+    assert (found[0] >= 0).all()
+
+
+@pytest.mark.parametrize(
+    "projections", [np.ones((10, 4)), np.full((10, 4), np.nan), np.zeros((1, 4)), np.zeros((0, 4))]
+)
+def test_what_has_no_principal_components_is_nan(projections):
+    with pytest.warns(UserWarning, match="at least two finite draws"):
+        found = principal_traces(projections, 3)
+    assert found.shape == (len(projections), 3)
+    assert np.isnan(found).all()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import os
-import tomllib
+import itertools
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ import xarray as xr
 from rich.progress import Progress as RichProgress
 
 from widebnn.data import Dataset
-from widebnn.durable import DamageError, read_record, write_record
+from widebnn.durable import DamageError, read_record, write_bytes, write_record
 from widebnn.errors import WidebnnError
-from widebnn.experiments.cells import Cell, build_target, cell_of, find_start, is_whole, run_cell
-from widebnn.experiments.published import RHAT_STEP_SIZE
-from widebnn.experiments.sweep import Engine, load, local_engine, sweep
+from widebnn.reproduction.cells import Cell, build_target, find_start, run_cell
+from widebnn.reproduction.engines import Engine, local_engine
+from widebnn.reproduction.published import RHAT_STEP_SIZE
+from widebnn.reproduction.sweep import load, sweep
 from widebnn.sampling.driver import position_shapes
 
 EXPERIMENTS = ("acceptance", "ess", "rhat", "traces", "beyond")
@@ -79,7 +80,19 @@ def plan(
     step_sizes: Iterable[float] | None = None,
     seed: int = 0,
 ) -> list[Cell]:
-    """The cells that the experiments need, each once, cheapest first."""
+    """Plan the cells of some experiments.
+
+    Args:
+        experiments: Names from ``EXPERIMENTS``.
+        scale: How large they are.
+        samplers: Only these; by default all.
+        widths: Instead of the scale's.
+        step_sizes: Instead of the scale's.
+        seed: Seed of all chains.
+
+    Returns:
+        The cells that are needed, each once, cheapest first.
+    """
     chosen = tuple(samplers or PAPER_SAMPLERS + BEYOND)
     widths, step_sizes = tuple(widths or scale.widths), tuple(step_sizes or scale.step_sizes)
     cells: dict[str, Cell] = {}
@@ -94,47 +107,29 @@ def plan(
 
     for experiment in experiments:
         if experiment in ("acceptance", "ess", "traces"):
-            for sampler in PAPER_SAMPLERS:
-                for width in widths:
-                    for step_size in step_sizes:
-                        add(sampler, step_size, width)
+            for sampler, width, step_size in itertools.product(PAPER_SAMPLERS, widths, step_sizes):
+                add(sampler, step_size, width)
         if experiment == "rhat":
-            for sampler in PAPER_SAMPLERS:
-                for width in scale.rhat_widths:
-                    steps = max(scale.rhat_steps)
-                    add(sampler, RHAT_STEP_SIZE, width, steps=steps, burn_in=0, chains=RHAT_CHAINS)
+            for sampler, width in itertools.product(PAPER_SAMPLERS, scale.rhat_widths):
+                add(sampler, RHAT_STEP_SIZE, width, steps=max(scale.rhat_steps), burn_in=0, chains=RHAT_CHAINS)
         if experiment == "beyond":
+            fast = {"steps": scale.fast_steps, "burn_in": scale.fast_steps, "thin": 1}
             for width in widths:
-                for sampler in ("marginal_pcn", "pcnl_published"):
-                    for step_size in step_sizes[:2]:
-                        add(sampler, step_size, width)
+                for sampler, step_size in itertools.product(("marginal_pcn", "pcnl_published"), step_sizes[:2]):
+                    add(sampler, step_size, width)
                 add("pcn", None, width)
-                for sampler in ("hilbert_hmc", "elliptical_slice"):
-                    add(sampler, None, width, steps=scale.fast_steps, burn_in=scale.fast_steps, thin=1)
+                add("hilbert_hmc", None, width, **fast)
+                add("elliptical_slice", None, width, **fast)
+            width = min(widths, key=lambda width: abs(width - 1024))
             for depth in scale.depths:
-                width = min(widths, key=lambda width: abs(width - 1024))
                 add("pcn", step_sizes[len(step_sizes) // 2], width, depth)
-                add("hilbert_hmc", None, width, depth, steps=scale.fast_steps, burn_in=scale.fast_steps, thin=1)
+                add("hilbert_hmc", None, width, depth, **fast)
     return sorted(cells.values(), key=lambda cell: cell.work)
 
 
-def cell_path(folder: Path, cell: Cell) -> Path:
-    """Where a finished cell is."""
-    return folder / "cells" / f"{cell.name}.nc"
-
-
-def running_path(folder: Path, cell: Cell) -> Path:
-    """Where the chains of a cell are until it is finished."""
-    return folder / "cells" / f"{cell.name}.run"
-
-
 def load_cell(folder: Path, cell: Cell) -> xr.Dataset | None:
-    """A finished cell, or None; a file that is damaged or another cell's counts as missing."""
-    return load(folder, cell.name, lambda stored: _is_of(cell, stored), cell.label)
-
-
-def _is_of(cell: Cell, stored: xr.Dataset) -> bool:
-    return cell_of(stored) == cell and is_whole(stored)
+    """Read a finished cell; None if there is none, if it is corrupted or if it is another cell's."""
+    return load(folder, cell.name, cell)
 
 
 def run_grid(
@@ -144,43 +139,41 @@ def run_grid(
     say: Callable[[str], Any] | None = None,
     engine: Engine | None = None,
 ) -> dict[str, xr.Dataset]:
-    """Run the cells that are not there yet, see :func:`widebnn.experiments.sweep`; the results of all, by name.
+    """Run the cells that are not finished, see :func:`widebnn.reproduction.sweep`.
 
-    ``engine`` is by default processes of this machine, as many as half its cores.
+    Args:
+        cells: From :func:`plan`.
+        dataset: What all of them are run on.
+        folder: Where results are kept.
+        say: As for :func:`widebnn.reproduction.sweep`.
+        engine: By default processes of this machine, half as many as it has cores.
+
+    Returns:
+        The results by name, without those of cells that failed.
     """
-    # Cells of one kind follow each other: they have programs in common.
+    # Cells of one kind follow each other: they share compiled programs.
     ordered = sorted(cells, key=lambda cell: (cell.depth, cell.chains, cell.width, cell.kind, cell.work))
     run = functools.partial(run_one, dataset, folder)
     with contextlib.nullcontext(engine) if engine is not None else local_engine() as chosen:
-        results = sweep(
-            {cell.name: cell for cell in ordered},
-            run,
-            folder,
-            chosen,
-            accept=_is_of,
-            label=lambda cell: cell.label,
-            work=lambda cell: cell.work,
-            say=say,
-        )
+        results = sweep({cell.name: cell for cell in ordered}, run, folder, chosen, say)
     for path in (folder / "cells").glob("start-*"):
         path.unlink()
     return results
 
 
 def run_one(dataset: Dataset, folder: Path, cell: Cell, store: Path, progress: RichProgress) -> xr.Dataset:
-    """A cell, with the start that it has in common with others."""
+    """Run a cell from the start that it shares with others of its kind."""
     try:
-        start = shared_start(cell, dataset, folder, progress) if cell.start == "posterior" else None
+        start = _shared_start(cell, dataset, folder, progress) if cell.start == "posterior" else None
         return run_cell(cell, dataset, progress, start, store)
     finally:
         jax.clear_caches()
 
 
-def shared_start(cell: Cell, dataset: Dataset, folder: Path, progress: RichProgress) -> Any:
+def _shared_start(cell: Cell, dataset: Dataset, folder: Path, progress: RichProgress) -> Any:
     """Found by the first cell of its kind, and kept for the others."""
     path = folder / "cells" / f"start-{'-'.join(map(str, cell.kind))}"
-    shapes = position_shapes(build_target(cell, dataset))
-    leaves, structure = jax.tree.flatten(shapes)
+    leaves, structure = jax.tree.flatten(position_shapes(build_target(cell, dataset)))
     if path.exists():
         with contextlib.suppress(DamageError, OSError, KeyError):
             arrays = read_record(path, "start").arrays
@@ -191,33 +184,26 @@ def shared_start(cell: Cell, dataset: Dataset, folder: Path, progress: RichProgr
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:
-    """Record what the folder is about, or refuse to mix two configurations in it."""
+    """Record the settings of a folder, and refuse to mix results of two settings in it.
+
+    Args:
+        folder: Where results are kept; it is created.
+        config: Settings, as JSON has them.
+
+    Raises:
+        WidebnnError: The folder holds results of other settings, or its record is corrupted.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "config.toml"
-    text = "".join(f"{name} = {_toml(value)}\n" for name, value in config.items())
-    if path.exists():
-        try:
-            if not path.is_file() or path.stat().st_size > LARGEST_CONFIG:
-                raise ValueError("no small file")
-            old = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise WidebnnError(f"{path} is damaged ({error}); remove it or choose another --out.") from None
-        changed = [name for name in config if old.get(name) != tomllib.loads(text)[name]]
-        if changed:
-            what = ", ".join(f"{name} = {old.get(name)!r}" for name in changed)
-            raise WidebnnError(f"{folder} holds a run with {what}; choose another --out, or the same settings.")
+    path = folder / "config.json"
+    if not path.exists():
+        write_bytes(path, json.dumps(config, indent=1).encode() + b"\n")
         return
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
-    return "[" + ", ".join(_toml(part) for part in value) + "]"
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST_CONFIG:
+            raise ValueError("not a small file")
+        old = json.loads(path.read_text(encoding="utf-8"))
+        changed = ", ".join(f"{name} = {old.get(name)!r}" for name in config if old.get(name) != config[name])
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise WidebnnError(f"{path} is corrupted ({error}); remove it or choose another --out.") from None
+    if changed:
+        raise WidebnnError(f"{folder} holds a run with {changed}; choose another --out, or the same settings.")

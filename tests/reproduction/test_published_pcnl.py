@@ -7,7 +7,7 @@ from harness import ALPHA, compiled
 from scipy.stats import ks_2samp
 
 import widebnn
-from widebnn.experiments.published_pcnl import published_pcnl_target
+from widebnn.reproduction.published_pcnl import published_pcnl_target
 
 RNG = np.random.default_rng(0)
 X, Y, X_TEST = RNG.normal(size=(5, 3)), RNG.normal(size=(5, 2)), RNG.normal(size=(3, 3))

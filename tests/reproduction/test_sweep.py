@@ -17,7 +17,8 @@ import xarray as xr
 
 import widebnn
 from widebnn.errors import WidebnnError
-from widebnn.experiments.sweep import ATTEMPTS, engine_named, local_engine, path_of, ray_engine, sweep
+from widebnn.reproduction.engines import ATTEMPTS, engine_named, local_engine, ray_engine
+from widebnn.reproduction.sweep import path_of, sweep
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("sweep")]
 
@@ -72,15 +73,15 @@ def test_failures_are_reported_and_retried_and_the_rest_is_unharmed(tmp_path):
     ):
         found = sweep(work, chain, tmp_path, engine, say=said.append)
     assert list(found) == ["job-0", "job-1", "job-4"]
-    assert sum("job-2 failed (the disk is on fire) and is tried again" in line for line in said) == ATTEMPTS - 1
-    assert any("job-1 failed" in line and "tried again" in line for line in said)
+    assert sum("job-2 failed (the disk is on fire) and is retried" in line for line in said) == ATTEMPTS - 1
+    assert any("job-1 failed" in line and "is retried" in line for line in said)
     assert not any("job-3 failed" in line for line in said)
     assert sorted(path.name for path in (tmp_path / "cells").glob("*.nc")) == [f"job-{i}.nc" for i in (0, 1, 4)]
     times = {name: path_of(tmp_path, name).stat().st_mtime_ns for name in found}
     work |= {"job-2": {"mean": 2.0}, "job-3": {"mean": 3.0}, "job-4": {"mean": -4.0}}
     with local_engine(1) as engine:
         again = sweep(work, chain, tmp_path, engine, say=said.append)
-    assert list(again) == list(work) and said[-4] == "2 of 5 cells are there already."
+    assert list(again) == list(work) and said[-4] == "2 of 5 cells are finished already."
     for name in ("job-0", "job-1"):
         xr.testing.assert_identical(again[name], found[name])
         assert path_of(tmp_path, name).stat().st_mtime_ns == times[name]
@@ -92,7 +93,7 @@ import sys, json
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_sweep import chain
-from widebnn.experiments.sweep import local_engine, sweep
+from widebnn.reproduction import local_engine, sweep
 if __name__ == "__main__":
     with local_engine(2) as engine:
         sweep(json.loads({work!r}), chain, Path({folder!r}), engine, say=lambda text: print(text, flush=True))

@@ -15,11 +15,11 @@ from rich.progress import Progress as RichProgress
 
 from widebnn.data import Dataset
 from widebnn.errors import WidebnnError
-from widebnn.experiments.published_pcnl import published_pcnl_target
 from widebnn.networks import dense
 from widebnn.posteriors import posterior
 from widebnn.posteriors.target import NetworkTarget
 from widebnn.precision import double_precision
+from widebnn.reproduction.published_pcnl import published_pcnl_target
 from widebnn.sampling import Result, sample
 from widebnn.sampling.projections import random_projections
 
@@ -31,6 +31,15 @@ START_STEPS = 150
 """Steps of Hilbert-space HMC from the prior to the bulk of the posterior, while it finds its own step size."""
 MOMENTUM_REFRESH = 0.01
 """Share of the momentum's variance that the published Langevin code renews per step."""
+
+DIMENSIONS: dict[str, tuple[str, ...]] = {
+    "weights": ("projection",),
+    "predictions": ("projection",),
+    "f_test": ("test_input", "output"),
+    "lp": (),
+    "acceptance_rate": (),
+}
+"""Variables of a stored run, and their dimensions after chain and draw."""
 
 LABELS = {
     "pcn": "pCN",
@@ -94,9 +103,21 @@ class Cell:
         steps = self.chains * (self.steps + self.burn_in)
         return 8.0 + steps * gradients.get(self.sampler, 1.0) * self.depth * (600 + self.width) * 8e-6
 
+    def accepts(self, stored: xr.Dataset) -> bool:
+        """Whether a stored run is this cell's and has everything that figures and tables need."""
+        sizes = {"chain": self.chains, "draw": self.steps // self.thin, "projection": PROJECTIONS}
+        if cell_of(stored) != self or any(stored.sizes[name] != size for name, size in sizes.items()):
+            return False
+        for name, dimensions in DIMENSIONS.items():
+            if stored[name].dims != ("chain", "draw", *dimensions) or not np.isfinite(stored[name]).all():
+                return False
+        needed = ("ms_per_step", "dimension", "gradients_per_step", "prior_log_likelihood")
+        numbers = [float(stored.attrs[name]) for name in needed[: 4 if self.is_reference else 3]]
+        return min(numbers[:2]) > 0 and all(map(math.isfinite, numbers))
+
 
 def build_target(cell: Cell, dataset: Dataset) -> NetworkTarget:
-    """The chain of the paper: all weights where that is possible (one hidden layer), test inputs carried along."""
+    """The chain of the paper: on all weights where that is possible (one hidden layer), test inputs carried along."""
     network = dense(dataset.x_train.shape[1], [cell.width] * cell.depth)
     if cell.sampler == "pcnl_published":
         return published_pcnl_target(network, dataset.x_train, dataset.y_train, NOISE, dataset.x_test)
@@ -112,7 +133,7 @@ def build_target(cell: Cell, dataset: Dataset) -> NetworkTarget:
 
 
 def sampler_options(cell: Cell) -> tuple[str, dict[str, Any]]:
-    """The sampler's name for :func:`widebnn.sample`, and its options."""
+    """Return the sampler's name for :func:`widebnn.sample`, and its options."""
     name = {"pcnl_published": "pcnl", "marginal_pcn": "pcn", "lmc": "mala"}.get(cell.sampler, cell.sampler)
     options: dict[str, Any] = {} if cell.step_size is None else {"step_size": cell.step_size}
     if name == "underdamped":
@@ -123,7 +144,7 @@ def sampler_options(cell: Cell) -> tuple[str, dict[str, Any]]:
 
 
 def find_start(cell: Cell, dataset: Dataset, progress: bool | RichProgress | None = False) -> Any:
-    """Positions of all chains in the bulk of the posterior, the same for all cells of one kind."""
+    """Find positions of all chains in the bulk of the posterior, the same for all cells of one kind."""
     target = build_target(cell, dataset)
     result = sample(
         target,
@@ -147,7 +168,18 @@ def run_cell(
     initial: Any = None,
     store: Path | None = None,
 ) -> xr.Dataset:
-    """Run it and keep, per stored draw, the statistics of the paper: projections of weights and of predictions."""
+    """Run one cell and keep the paper's statistics of every stored draw: projections of weights and of predictions.
+
+    Args:
+        cell: What to run.
+        dataset: Training data, and the test inputs at which predictions are followed.
+        progress: As for :func:`widebnn.sample`.
+        initial: Positions of all chains; by default as ``cell.start`` says.
+        store: Folder of the chains, from which an interrupted cell resumes.
+
+    Returns:
+        ``weights``, ``predictions``, ``f_test``, ``lp`` and ``acceptance_rate`` by chain and draw.
+    """
     target = build_target(cell, dataset)
     if initial is None and cell.start == "posterior":
         initial = find_start(cell, dataset, progress)
@@ -176,38 +208,32 @@ def _collect(target: NetworkTarget, dataset: Dataset):
     outputs = dataset.x_test.shape[0] * dataset.y_train.shape[1]
     directions = np.random.default_rng(1).normal(size=(outputs, PROJECTIONS))
     directions = directions / np.linalg.norm(directions, axis=0)
-    followed = min(FOLLOWED_INPUTS, len(dataset.x_test))
 
     def collect(key, u):
         f = target.predict(key, u).f
         predictions = f.reshape(-1) @ jnp.asarray(directions, f.dtype)
-        return {"weights": project(u), "predictions": predictions, "f_test": f[:followed]}
+        return {"weights": project(u), "predictions": predictions, "f_test": f[:FOLLOWED_INPUTS]}
 
     return collect
 
 
 def _to_dataset(cell: Cell, result: Result, target: NetworkTarget) -> xr.Dataset:
-    """Everything that figures and tables need, and what the cell was."""
-    draws = {
-        "weights": (("chain", "draw", "projection"), result.draws["weights"]),
-        "predictions": (("chain", "draw", "projection"), result.draws["predictions"]),
-        "f_test": (("chain", "draw", "test_input", "output"), result.draws["f_test"]),
-        "lp": (("chain", "draw"), result.stats["lp"]),
-        "acceptance_rate": (("chain", "draw"), result.stats["acceptance_rate"]),
-    }
+    """Everything that figures and tables need, and the cell itself."""
+    draws = result.draws | {name: result.stats[name] for name in ("lp", "acceptance_rate")}
     attributes = {f"cell_{name}": value for name, value in dataclasses.asdict(cell).items() if value is not None}
+    attributes |= {
+        "dimension": target.dimension,
+        "ms_per_step": result.ms_per_step,
+        "gradients_per_step": result.gradients_per_step,
+        "burn_in_acceptance_rate": result.burn_in_acceptance_rate,
+        "nonfinite_proposals": int(result.stats["nonfinite"].sum()),
+    }
+    if cell.is_reference:
+        attributes["prior_log_likelihood"] = _prior_log_likelihood(target, cell.seed)
     return xr.Dataset(
-        draws,
+        {name: (("chain", "draw", *DIMENSIONS[name]), values) for name, values in draws.items()},
         coords={"draw": cell.burn_in + cell.thin * np.arange(1, result.steps // cell.thin + 1)},
-        attrs={
-            **attributes,
-            "dimension": target.dimension,
-            "ms_per_step": result.ms_per_step,
-            "gradients_per_step": result.gradients_per_step,
-            "burn_in_acceptance_rate": result.burn_in_acceptance_rate,
-            **({"prior_log_likelihood": _prior_log_likelihood(target, cell.seed)} if cell.is_reference else {}),
-            "nonfinite_proposals": int(result.stats["nonfinite"].sum()),
-        },
+        attrs=attributes,
     )
 
 
@@ -219,30 +245,7 @@ def _prior_log_likelihood(target: NetworkTarget, seed: int) -> float:
 
 
 def cell_of(stored: xr.Dataset) -> Cell:
-    """The cell that a stored run belongs to."""
+    """Return the cell that a stored run belongs to."""
     values = {name.removeprefix("cell_"): value for name, value in stored.attrs.items() if name.startswith("cell_")}
-    whole = ("width", "depth", "steps", "burn_in", "thin", "chains", "seed")
-    step_size = values.get("step_size")
-    return Cell(
-        sampler=str(values["sampler"]),
-        start=str(values["start"]),
-        step_size=None if step_size is None else float(step_size),
-        **{name: int(values[name]) for name in whole},
-    )
-
-
-def is_whole(stored: xr.Dataset) -> bool:
-    """Whether a stored run has everything that figures and tables need."""
-    cell = cell_of(stored)
-    draws = (cell.chains, cell.steps // cell.thin)
-    shapes = {"weights": (*draws, PROJECTIONS), "predictions": (*draws, PROJECTIONS), "lp": draws}
-    shapes |= {"acceptance_rate": draws, "f_test": (*draws, *stored["f_test"].shape[2:4])}
-    for name, shape in shapes.items():
-        values = stored[name]
-        if values.shape != shape or values.dims[:2] != ("chain", "draw") or not np.isfinite(values).all():
-            return False
-    positive, others = ("ms_per_step", "dimension"), ["gradients_per_step"]
-    others += ["prior_log_likelihood"] if cell.is_reference else []
-    return all(0 < float(stored.attrs[name]) < math.inf for name in positive) and all(
-        math.isfinite(float(stored.attrs[name])) for name in others
-    )
+    kinds = {"sampler": str, "start": str, "step_size": float}
+    return Cell(**{"step_size": None} | {name: kinds.get(name, int)(value) for name, value in values.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from widebnn.diagnostics.principal import principal_traces
-from widebnn.experiments.analysis import best_ess, find, is_main, rhat_against_steps
-from widebnn.experiments.cells import LABELS, cell_of
-from widebnn.experiments.published import published_numbers
+from widebnn.reproduction.analysis import STATISTICS, best_ess, find, is_main
+from widebnn.reproduction.cells import LABELS, cell_of
+from widebnn.reproduction.diagnostics import principal_traces
+from widebnn.reproduction.published import VALUES, WIDTHS
+
+Row = dict[str, Any]
 
 STYLES = {
     "pcn": ("#0072B2", "s"),
@@ -34,6 +37,27 @@ SHORT = {
 }
 """Labels for narrow places, where they differ."""
 PUBLISHED_AS = {"lmc": "lmc", "underdamped": "lmc", "pcn": "pcn", "pcnl": "pcnl", "pcnl_published": "pcnl"}
+FLOOR = 1e-4
+"""Smallest number of effective samples that is shown on a logarithmic axis."""
+
+
+def draw_figures(rows: list[Row], results: list[xr.Dataset], rhat: list[Row], published: bool) -> dict[str, Figure]:
+    """Draw every figure that the finished cells allow; ``published`` adds the paper's numbers."""
+    drawn: dict[str, Figure] = {}
+    main = [row for row in rows if is_main(row)]
+    if main:
+        drawn["acceptance"] = acceptance_figure(main, published)
+        drawn["ess"] = ess_figure(main, published)
+    if rhat:
+        drawn["rhat"] = rhat_figure(rhat)
+    single = [s for s in results if cell_of(s).chains == 1 and cell_of(s).depth == 1]
+    for size in sorted({row["step_size"] for row in main}, reverse=True):
+        drawn[f"traces-{size:g}"] = traces_figure(single, size)
+    if any(row["sampler"] in ("hilbert_hmc", "elliptical_slice") for row in rows):
+        drawn["speed"] = speed_figure(rows)
+    if any(row.get("limit") for row in rows):
+        drawn["distance"] = distance_figure(rows)
+    return drawn
 
 
 def _plain(value: float, _: Any = None) -> str:
@@ -50,25 +74,19 @@ def _width_axis(axis: Axes, widths: list[int]) -> None:
     axis.set_axisbelow(True)
 
 
-def _line(axis: Axes, rows: list[dict[str, Any]], values: list[float], sampler: str, **style: Any) -> None:
+def _line(axis: Axes, rows: list[Row], values: list[float], sampler: str, **style: Any) -> None:
     colour, marker = STYLES[sampler]
     widths = [row["width"] for row in rows]
     axis.plot(widths, values, color=colour, marker=marker, markersize=6, linewidth=1.8, label=LABELS[sampler], **style)
 
 
-def _published(axis: Axes, quantity: str, step_size: float, samplers: set[str], floor: float) -> None:
+def _published(axis: Axes, quantity: str, step_size: float, samplers: Iterable[str], floor: float) -> None:
     """Published values as hollow markers."""
     for sampler in sorted({PUBLISHED_AS[name] for name in samplers if name in PUBLISHED_AS}):
-        numbers = [
-            (number.width, number.value)
-            for number in published_numbers()
-            if (number.quantity, number.sampler, number.step_size) == (quantity, sampler, step_size)
-        ]
-        if numbers:
+        if values := VALUES.get((quantity, sampler, step_size)):
             colour, marker = STYLES[sampler]
-            widths, values = zip(*numbers, strict=True)
             axis.plot(
-                widths, np.maximum(values, floor), linestyle="none", marker=marker, markersize=10,
+                WIDTHS[quantity], np.maximum(values, floor), linestyle="none", marker=marker, markersize=10,
                 markerfacecolor="none", markeredgecolor=colour, label=f"{LABELS[sampler].split(' (')[0]}, published",
             )  # fmt: skip
 
@@ -82,11 +100,9 @@ def _legend(figure: Figure, axes: Any) -> None:
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False)
 
 
-def acceptance_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure:
+def acceptance_figure(main: list[Row], published: bool) -> Figure:
     """Figure 1: acceptance rate against width, one panel per step size."""
-    main = [row for row in rows if is_main(row)]
     sizes = sorted({row["step_size"] for row in main}, reverse=True)
-    widths = sorted({row["width"] for row in main})
     figure = Figure(figsize=(max(8.4, 4.2 * len(sizes) + 0.6), 4.8), layout="constrained")
     axes = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
     for axis, size in zip(axes, sizes, strict=True):
@@ -94,34 +110,31 @@ def acceptance_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure
         for sampler in samplers:
             here = find(main, sampler=sampler, step_size=size)
             _line(axis, here, [row["acceptance"] for row in here], sampler)
-        if on_paper_data:
-            _published(axis, "acceptance", size, set(samplers), 0.0)
-        _width_axis(axis, widths)
+        if published:
+            _published(axis, "acceptance", size, samplers, 0.0)
+        _width_axis(axis, sorted({row["width"] for row in main}))
         axis.set(title=f"step size {size:g}", ylim=(-0.03, 1.03))
     axes[0].set_ylabel("acceptance rate")
     _legend(figure, axes)
     return figure
 
 
-def ess_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure:
+def ess_figure(main: list[Row], published: bool) -> Figure:
     """Figure 2: effective samples per stored draw; dotted, by the paper's own definition."""
-    main = [row for row in rows if is_main(row)]
     sizes = sorted({row["step_size"] for row in main}, reverse=True)
-    widths = sorted({row["width"] for row in main})
     figure = Figure(figsize=(max(8.4, 4.2 * len(sizes) + 0.6), 8.4), layout="constrained")
     axes = figure.subplots(2, len(sizes), sharey="row", squeeze=False)
-    floor = 1e-4
-    for line, statistic in zip(axes, ("weights", "predictions"), strict=True):
+    for line, statistic in zip(axes, STATISTICS, strict=True):
         for axis, size in zip(line, sizes, strict=True):
             samplers = [name for name in STYLES if find(main, sampler=name, step_size=size)]
             for sampler in samplers:
                 here = find(main, sampler=sampler, step_size=size)
-                _line(axis, here, [max(best_ess(row, statistic), floor) for row in here], sampler)
-                own = np.maximum([row[statistic]["ess"] for row in here], floor)
+                _line(axis, here, [max(best_ess(row, statistic), FLOOR) for row in here], sampler)
+                own = np.maximum([row[statistic]["ess"] for row in here], FLOOR)
                 axis.plot([row["width"] for row in here], own, color=STYLES[sampler][0], linewidth=0.9, linestyle=":")
-            if on_paper_data:
-                _published(axis, statistic, size, set(samplers), floor)
-            _width_axis(axis, widths)
+            if published:
+                _published(axis, statistic, size, samplers, FLOOR)
+            _width_axis(axis, sorted({row["width"] for row in main}))
             axis.set_yscale("log")
             axis.set_title(f"{statistic}, step size {size:g}")
         line[0].set_ylabel("effective samples per stored draw")
@@ -129,21 +142,17 @@ def ess_figure(rows: list[dict[str, Any]], on_paper_data: bool) -> Figure:
     return figure
 
 
-def rhat_figure(results: list[xr.Dataset], at_steps: tuple[int, ...]) -> Figure:
+def rhat_figure(rows: list[Row]) -> Figure:
     """R-hat of three chains against the number of steps, one panel per width."""
-    by_width: dict[int, list[xr.Dataset]] = {}
-    for stored in results:
-        by_width.setdefault(cell_of(stored).width, []).append(stored)
-    figure = Figure(figsize=(max(8.4, 3.6 * len(by_width) + 0.6), 4.4), layout="constrained")
-    axes = figure.subplots(1, len(by_width), sharey=True, squeeze=False)[0]
-    for axis, width in zip(axes, sorted(by_width), strict=True):
-        for stored in by_width[width]:
-            found = rhat_against_steps(stored, at_steps)
-            sampler = cell_of(stored).sampler
-            colour, marker = STYLES[sampler]
-            mean, std = np.array(found["mean"]), np.array(found["std"])
-            axis.fill_between(found["steps"], np.maximum(mean - std, 1.0), mean + std, color=colour, alpha=0.15, lw=0)
-            axis.plot(found["steps"], mean, color=colour, marker=marker, label=LABELS[sampler])
+    widths = sorted({row["width"] for row in rows})
+    figure = Figure(figsize=(max(8.4, 3.6 * len(widths) + 0.6), 4.4), layout="constrained")
+    axes = figure.subplots(1, len(widths), sharey=True, squeeze=False)[0]
+    for axis, width in zip(axes, widths, strict=True):
+        for row in find(rows, width=width):
+            colour, marker = STYLES[row["sampler"]]
+            mean, std = np.array(row["mean"]), np.array(row["std"])
+            axis.fill_between(row["steps"], np.maximum(mean - std, 1.0), mean + std, color=colour, alpha=0.15, lw=0)
+            axis.plot(row["steps"], mean, color=colour, marker=marker, label=LABELS[row["sampler"]])
         axis.axhline(1.2, color="#444444", linestyle="--", linewidth=1, label="1.2")
         axis.set(title=f"width {width}", xlabel="steps")
         axis.set_yscale("log")
@@ -168,12 +177,12 @@ def traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
                 with warnings.catch_warnings():
                     # A chain that never moved has an empty panel.
                     warnings.filterwarnings("ignore", message="principal components need")
-                    found = principal_traces(stored["weights"].values[0])
-                if not np.nan_to_num(np.ptp(found.traces)):
+                    traces = principal_traces(stored["weights"].values[0])
+                if not np.nan_to_num(np.ptp(traces)):
                     axis.text(0.5, 0.5, "never moved", transform=axis.transAxes, ha="center", color="#666666")
                 for component, colour in enumerate(("#0072B2", "#D55E00")):
                     label = f"component {component + 1}"
-                    axis.plot(stored["draw"], found.traces[:, component], color=colour, linewidth=0.7, label=label)
+                    axis.plot(stored["draw"], traces[:, component], color=colour, linewidth=0.7, label=label)
             if row == 0:
                 axis.set_title(f"width {width}", fontsize=10)
             if row == len(samplers) - 1:
@@ -184,21 +193,18 @@ def traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
     return figure
 
 
-def speed_figure(rows: list[dict[str, Any]]) -> Figure:
+def speed_figure(rows: list[Row]) -> Figure:
     """Beyond the paper: effective samples per second, the best step size of each sampler."""
     main = [row for row in rows if row["chains"] == 1 and row["depth"] == 1]
     widths = sorted({row["width"] for row in main})
     figure = Figure(figsize=(10, 4.8), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    for axis, statistic in zip(axes, ("weights", "predictions"), strict=True):
+    for axis, statistic in zip(axes, STATISTICS, strict=True):
         for sampler in STYLES:
-            best = []
-            for width in widths:
-                here = find(main, sampler=sampler, width=width)
-                if here:
-                    best.append(max(here, key=lambda row: row[statistic]["ess_per_second"]))
+            groups = (find(main, sampler=sampler, width=width) for width in widths)
+            best = [max(here, key=lambda row: row[statistic]["ess_per_second"]) for here in groups if here]
             if best:
-                _line(axis, best, [max(row[statistic]["ess_per_second"], 1e-4) for row in best], sampler)
+                _line(axis, best, [max(row[statistic]["ess_per_second"], FLOOR) for row in best], sampler)
         axis.set_yscale("log")
         axis.set_title(f"{statistic}, best step size of each sampler")
         _width_axis(axis, widths)
@@ -207,7 +213,7 @@ def speed_figure(rows: list[dict[str, Any]]) -> Figure:
     return figure
 
 
-def distance_figure(rows: list[dict[str, Any]]) -> Figure:
+def distance_figure(rows: list[Row]) -> Figure:
     """Beyond the paper: how far the posterior is from N(0, I) and from the infinite-width posterior."""
     chosen = [row for row in rows if row.get("limit") is not None]
     widths = sorted({row["width"] for row in chosen})

@@ -1,4 +1,4 @@
-"""What is read off finished cells: one row of numbers per cell, R-hat against steps, distances from the limits."""
+"""Numbers of finished cells: one row per cell, R-hat against steps, distances from the limits."""
 
 from __future__ import annotations
 
@@ -9,35 +9,32 @@ import numpy as np
 import xarray as xr
 
 from widebnn.data import Dataset
-from widebnn.diagnostics import ess, published_ess, published_rhat, rhat
-from widebnn.experiments.cells import NOISE, cell_of
-from widebnn.experiments.published import published_numbers
+from widebnn.diagnostics import ess, rhat
 from widebnn.limits import gp_posterior
 from widebnn.networks import dense
+from widebnn.reproduction.cells import NOISE, cell_of
+from widebnn.reproduction.diagnostics import published_ess, published_rhat
+from widebnn.reproduction.published import published_numbers
+
+Row = dict[str, Any]
 
 STATISTICS = ("weights", "predictions")
 DIED_OUT = 0.05
 """Pooled autocorrelations below this are noise."""
 
 
-def summarise_cell(stored: xr.Dataset) -> dict[str, Any]:
+def summarise_cell(stored: xr.Dataset) -> Row:
     """Acceptance, effective samples by the paper's definition and by ArviZ's, and speed.
 
     ``ess`` is per stored draw, as in the paper's figures (which say per step), and so are ``bulk_ess`` and
-    ``tail_ess``; ``ess_per_step``, ``ess_per_gradient`` and ``ess_per_second`` are what they say. Of the 100
-    projections the mean, the smallest and the largest.
+    ``tail_ess``: means over the 100 projections.
     """
     cell = cell_of(stored)
     draws = cell.chains * stored.sizes["draw"]
-    row: dict[str, Any] = {
+    kept = ("sampler", "step_size", "width", "depth", "chains", "steps", "thin")
+    row: Row = {
         "cell": cell.name,
-        "sampler": cell.sampler,
-        "step_size": cell.step_size,
-        "width": cell.width,
-        "depth": cell.depth,
-        "chains": cell.chains,
-        "steps": cell.steps,
-        "thin": cell.thin,
+        **{name: getattr(cell, name) for name in kept},
         "acceptance": float(stored["acceptance_rate"].mean()),
         "ms_per_step": float(stored.attrs["ms_per_step"]),
         "gradients_per_step": float(stored.attrs["gradients_per_step"]),
@@ -46,24 +43,19 @@ def summarise_cell(stored: xr.Dataset) -> dict[str, Any]:
     if cell.is_reference:
         row["jeffreys"] = float(stored["lp"].mean()) - float(stored.attrs["prior_log_likelihood"])
     with warnings.catch_warnings():
-        # A chain that never moved is an outcome here, shown as nothing effective.
+        # A chain that never moved is an outcome here: no effective samples.
         warnings.filterwarnings("ignore", message=".*is not defined.*")
         for name in STATISTICS:
             values = stored[name].values
             sizes = np.nan_to_num(published_ess(values) / draws)
-            bulk, tail = (np.nan_to_num(ess(values, method=kind) / draws) for kind in ("bulk", "tail"))
-            row[name] = {
-                "ess": float(sizes.mean()),
-                "ess_min": float(sizes.min()),
-                "ess_max": float(sizes.max()),
-                "bulk_ess": float(bulk.mean()),
-                "tail_ess": float(tail.mean()),
-            }
+            row[name] = {"ess": float(sizes.mean()), "ess_min": float(sizes.min()), "ess_max": float(sizes.max())}
+            for kind in ("bulk", "tail"):
+                row[name][f"{kind}_ess"] = float(np.nan_to_num(ess(values, method=kind) / draws).mean())
             _add_rates(row, name)
     return row
 
 
-def _add_rates(row: dict[str, Any], statistic: str) -> None:
+def _add_rates(row: Row, statistic: str) -> None:
     """Effective samples per step, per gradient and per second, from the best value per stored draw."""
     per_step = best_ess(row, statistic) / row["thin"]
     row[statistic]["ess_per_step"] = per_step
@@ -73,13 +65,13 @@ def _add_rates(row: dict[str, Any], statistic: str) -> None:
 
 
 def pooled_ess(values: np.ndarray, mean: np.ndarray, std: np.ndarray) -> float:
-    """Effective samples per stored draw from chains too short for the paper's definition, or NaN if they never moved.
+    """Effective samples per stored draw of chains that are too short for the paper's definition.
 
     A slow chain's own mean follows it, so a short run looks better than it is. Here autocorrelations are taken about
-    the known ``mean`` (one per statistic, from a sampler that mixes fast) and pooled over all statistics, whose
-    deviations are measured in units of ``std``. They are summed up to a quarter of the chain or to where they have
-    died out; where they have not, the rest is taken to decay at the average rate so far. ``values`` has shape
-    (chains, draws, statistics).
+    a known mean and pooled over all statistics. They are summed up to a quarter of the chain or to where they have
+    died out; where they have not, the rest is taken to decay at the average rate so far.
+    ``values`` has shape (chains, draws, statistics); ``mean`` and ``std`` are those of each statistic, from a sampler
+    that mixes fast. NaN if the chains never moved.
     """
     deviations = (values - mean) / std
     draws = values.shape[1]
@@ -97,8 +89,8 @@ def pooled_ess(values: np.ndarray, mean: np.ndarray, std: np.ndarray) -> float:
     return float(1 / (1 + 2 * (r[1:].sum() + r[last] * rate / (1 - rate))))
 
 
-def add_pooled_ess(rows: list[dict[str, Any]], results: list[xr.Dataset]) -> None:
-    """To every row whose law and statistics are those of a reference cell of the same width."""
+def add_pooled_ess(rows: list[Row], results: list[xr.Dataset]) -> None:
+    """Add the pooled number to every row whose law and statistics are those of a reference cell of the same width."""
     reference = {cell_of(stored).width: stored for stored in results if cell_of(stored).is_reference}
     for row, stored in zip(rows, results, strict=True):
         known = reference.get(row["width"])
@@ -110,14 +102,14 @@ def add_pooled_ess(rows: list[dict[str, Any]], results: list[xr.Dataset]) -> Non
             _add_rates(row, name)
 
 
-def rhat_against_steps(stored: xr.Dataset, at_steps: tuple[int, ...]) -> dict[str, Any]:
-    """Mean and standard deviation of the paper's R-hat over all projections, after each number of steps.
+def rhat_against_steps(stored: xr.Dataset, at_steps: tuple[int, ...]) -> Row:
+    """Mean and standard deviation over all projections of the paper's R-hat, after several numbers of steps.
 
-    Beside it the mean of ArviZ's rank-normalised split R-hat of all steps.
+    ``rank_rhat`` is the mean of ArviZ's rank-normalised split R-hat of all steps.
     """
     cell = cell_of(stored)
     both = np.concatenate([stored[name].values for name in STATISTICS], axis=2)
-    found: dict[str, Any] = {
+    found: Row = {
         "cell": cell.name, "sampler": cell.sampler, "step_size": cell.step_size, "width": cell.width,
         "rank_rhat": float(np.mean(rhat(both))), "steps": [], "mean": [], "std": [],
     }  # fmt: skip
@@ -146,14 +138,14 @@ def distance_from_limit(stored: xr.Dataset, dataset: Dataset) -> dict[str, float
     return {"mean": float(mean), "std_ratio": ratio}
 
 
-def best_ess(row: dict[str, Any], statistic: str) -> float:
+def best_ess(row: Row, statistic: str) -> float:
     """Effective samples per stored draw: pooled where there is a reference, else by the paper's definition."""
     pooled = row[statistic].get("ess_pooled")
     return row[statistic]["ess"] if pooled is None or np.isnan(pooled) else pooled
 
 
-def compare(rows: list[dict[str, Any]], rhat_rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every published number beside ours. The published LMC and pCNL are each compared with both of ours."""
+def compare(rows: list[Row], rhat_rows: list[Row]) -> list[Row]:
+    """Put every published number beside ours; the published LMC and pCNL are each compared with both of ours."""
     both = {"lmc": ("lmc", "underdamped"), "pcnl": ("pcnl", "pcnl_published")}
     ours = {(row["sampler"], row["step_size"], row["width"]): row for row in rows if is_main(row)}
     ratios = {(row["sampler"], row["step_size"], row["width"]): row for row in rhat_rows}
@@ -175,12 +167,12 @@ def compare(rows: list[dict[str, Any]], rhat_rows: list[dict[str, Any]]) -> list
     return compared
 
 
-def find(rows: list[dict[str, Any]], **wanted: Any) -> list[dict[str, Any]]:
-    """The rows with these values, by width."""
+def find(rows: list[Row], **wanted: Any) -> list[Row]:
+    """Return the rows with these values, by width."""
     matching = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
     return sorted(matching, key=lambda row: row["width"])
 
 
-def is_main(row: dict[str, Any]) -> bool:
+def is_main(row: Row) -> bool:
     """Part of figures 1 and 2: one chain, one hidden layer, a given step size."""
     return row["chains"] == 1 and row["depth"] == 1 and row["step_size"] is not None

@@ -87,6 +87,14 @@ def sample(
     target_column: Annotated[
         str | None, typer.Option("--target", help="Column of a .csv table to predict.", show_default="the last")
     ] = None,
+    classify: Annotated[bool, typer.Option("--classify", help="The target of a .csv table is a class.")] = False,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Column of a .csv table to leave out; may be given repeatedly.")
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of a .csv table whose numbers are names of categories; may be given repeatedly."),
+    ] = None,
     n_train: Annotated[int, typer.Option(help="Number of training rows, from the first.")] = 256,
     n_test: Annotated[int, typer.Option(help="Number of test rows.")] = 128,
     width: Annotated[int, typer.Option(help="Units per hidden layer.")] = 1024,
@@ -140,6 +148,9 @@ def sample(
         "data": _absolute(data),
         "data_dir": None if data_dir is None else str(data_dir.absolute()),
         "target_column": target_column,
+        "classify": classify,
+        "drop": drop or [],
+        "text": text or [],
         "n_train": n_train,
         "n_test": n_test,
         "width": width,
@@ -183,7 +194,12 @@ def _sample(given: dict[str, Any], folder: Path | None, as_json: bool) -> None:
     width, depth = check_integer("width", given["width"], 1), check_integer("depth", given["depth"], 1, MOST_LAYERS)
     data_dir = None if given["data_dir"] is None else Path(given["data_dir"])
     dataset = load_dataset(
-        given["data"], given["n_train"], given["n_test"], data_dir=data_dir, target=given["target_column"]
+        given["data"],
+        given["n_train"],
+        given["n_test"],
+        data_dir=data_dir,
+        target=given["target_column"],
+        **{name: given[name] for name in ("classify", "drop", "text")},
     )
     network = widebnn.dense(dataset.x_train.shape[1], [width] * depth, given["activation"])
     has_test = len(dataset.x_test) > 0

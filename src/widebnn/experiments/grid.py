@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import os
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,7 +15,7 @@ import xarray as xr
 from rich.progress import Progress as RichProgress
 
 from widebnn.data import Dataset
-from widebnn.durable import DamageError, read_record, write_record
+from widebnn.durable import DamageError, make_folder, output, read_record, write_bytes, write_record
 from widebnn.errors import WidebnnError
 from widebnn.experiments.cells import Cell, build_target, cell_of, find_start, is_whole, run_cell
 from widebnn.experiments.published import RHAT_STEP_SIZE
@@ -192,7 +191,7 @@ def shared_start(cell: Cell, dataset: Dataset, folder: Path, progress: RichProgr
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:
     """Record what the folder is about, or refuse to mix two configurations in it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / "config.toml"
     text = "".join(f"{name} = {_toml(value)}\n" for name, value in config.items())
     if path.exists():
@@ -207,9 +206,8 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
             what = ", ".join(f"{name} = {old.get(name)!r}" for name in changed)
             raise WidebnnError(f"{folder} holds a run with {what}; choose another --out, or the same settings.")
         return
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+    with output(path):
+        write_bytes(path, text.encode())
 
 
 def _toml(value: Any) -> str:

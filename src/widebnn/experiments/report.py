@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import dataclasses
 import html
+import io
 import itertools
 import json
-import os
 import platform
 from collections.abc import Set
 from importlib.metadata import version
@@ -18,6 +18,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from widebnn.data import Dataset
+from widebnn.durable import output, write_bytes
 from widebnn.experiments import figures
 from widebnn.experiments.analysis import (
     STATISTICS,
@@ -67,7 +68,9 @@ def write_report(
     shown: dict[str, tuple[bytes, str]] = {}
     for name, (figure, caption) in drawn.items():
         for kind in ("png", "pdf"):
-            figure.savefig(folder / f"{name}.{kind}", dpi=140)
+            picture = io.BytesIO()
+            figure.savefig(picture, format=kind, dpi=140)
+            _write(folder / f"{name}.{kind}", picture.getvalue())
         shown[name] = (folder / f"{name}.png").read_bytes(), caption
     several = [stored for stored in results.values() if cell_of(stored).chains > 1]
     rhat = [rhat_against_steps(stored, scale.rhat_steps) for stored in several]
@@ -80,8 +83,8 @@ def write_report(
         "claims": claims(rows, rhat),
         "versions": {name: version(name) for name in VERSIONS} | {"python": platform.python_version()},
     }
-    _write(folder / "summary.json", json.dumps(_without_nan(summary), indent=1) + "\n")
-    _write(folder / "report.html", render(summary, shown))
+    _write(folder / "summary.json", (json.dumps(_without_nan(summary), indent=1) + "\n").encode())
+    _write(folder / "report.html", render(summary, shown).encode())
     return summary
 
 
@@ -291,7 +294,6 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and value != value else value
 
 
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+def _write(path: Path, content: bytes) -> None:
+    with output(path):
+        write_bytes(path, content)

@@ -35,7 +35,7 @@ import xarray as xr
 from rich.progress import Progress as RichProgress
 
 from widebnn.compilation import keep_compiled_in
-from widebnn.durable import damaged_files, write_checksums
+from widebnn.durable import damaged_files, locked, output, replacing, write_bytes, write_checksums
 from widebnn.errors import DamageWarning, WidebnnError, check_integer
 from widebnn.sampling.progress import LINE_SECONDS, display
 
@@ -193,9 +193,8 @@ class _Written(RichProgress):
             self._at = time.monotonic()
             task = self.tasks[self.task_ids.index(task_id)]
             with contextlib.suppress(OSError):
-                temporary = self._path.with_name(f".{self._path.name}.tmp")
-                temporary.write_text(json.dumps([task.percentage, task.description, task.fields.get("note", "")]))
-                os.replace(temporary, self._path)
+                text = json.dumps([task.percentage, task.description, task.fields.get("note", "")])
+                write_bytes(self._path, text.encode(), lasting=False)
 
 
 def _work(run: Run, job: Any, folder: Path, name: str) -> tuple[xr.Dataset, list[str]]:
@@ -216,11 +215,11 @@ def path_of(folder: Path, name: str) -> Path:
 def keep(folder: Path, name: str, stored: xr.Dataset) -> None:
     """Write a finished job, with its checksum, and remove its chains."""
     path = path_of(folder, name)
-    temporary = path.with_name(f".{path.name}.tmp")
-    # The classic format, which is read by Python alone: the HDF5 library may hang on a file that was made for it.
-    stored.to_netcdf(temporary, engine="scipy")
-    os.replace(temporary, path)
-    write_checksums(path.with_suffix(".sha256"), [path.name])
+    with output(path):
+        with replacing(path) as temporary:
+            # The classic format, read by Python alone: the HDF5 library may hang on a file that was made for it.
+            stored.to_netcdf(temporary, engine="scipy")
+        write_checksums(path.with_suffix(".sha256"), [path.name])
     shutil.rmtree(path.with_suffix(".run"), ignore_errors=True)
     path.with_suffix(".progress").unlink(missing_ok=True)
 
@@ -265,7 +264,6 @@ def sweep(
     ``work`` weighs jobs for the ETA. On a terminal one display shows the sweep and the running jobs; elsewhere ``say``
     gets a line per job.
     """
-    (folder / "cells").mkdir(parents=True, exist_ok=True)
     names = {name: label(job) if label else name for name, job in jobs.items()}
 
     def is_its(job, stored):
@@ -273,7 +271,6 @@ def sweep(
 
     found = {}
     for name, job in jobs.items():
-        (folder / "cells" / f"{name}.progress").unlink(missing_ok=True)
         stored = load(folder, name, functools.partial(is_its, job), names[name])
         if stored is not None:
             found[name] = stored
@@ -281,7 +278,9 @@ def sweep(
     attempts = dict.fromkeys(waiting, 0)
     running: dict[concurrent.futures.Future, str] = {}
     weights = {name: work(jobs[name]) for name in waiting}
-    with _Overall(len(jobs), weights, names, folder, say) as overall:
+    with locked(folder / "cells"), _Overall(len(jobs), weights, names, folder, say) as overall:
+        for name in waiting:
+            (folder / "cells" / f"{name}.progress").unlink(missing_ok=True)
         try:
             while waiting or running:
                 while waiting and (engine.at_once is None or len(running) < engine.at_once):

@@ -123,9 +123,9 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, place):
 
 
 def test_a_lock_keeps_others_out_and_is_given_back(tmp_path):
-    with locked(tmp_path / "new"):
-        with pytest.raises(WidebnnError, match="in use by another process"), locked(tmp_path / "new"):
-            pass
+    inside = pytest.raises(WidebnnError, match="in use by another process")
+    with locked(tmp_path / "new"), inside, locked(tmp_path / "new"):
+        pass
     with locked(tmp_path / "new"):
         pass
 

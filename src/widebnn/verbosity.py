@@ -44,7 +44,7 @@ def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
         finally:
             _level.reset(token)
 
-    signature = inspect.signature(command)
+    signature = inspect.signature(command, eval_str=True)
     own = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
         for name, annotation in OPTIONS.items()
@@ -84,8 +84,8 @@ def say_notes(console: Console, notes: list[str]) -> None:
     shown = notes if is_verbose() else [_shortened(note) for note in notes[:NOTES]]
     for note in shown:
         say(console, f"note: {note}")
-    if len(notes) > len(shown):
-        say(console, f"note: {len(notes) - len(shown)} more notes; --verbose shows them")
+    if more := len(notes) - len(shown):
+        say(console, f"{more} more note{'s' if more > 1 else ''} with --verbose")
 
 
 def _shortened(note: str) -> str:

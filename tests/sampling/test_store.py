@@ -192,7 +192,7 @@ def test_other_test_rows_and_another_collect_are_refused(tmp_path):
     short = {"sampler": "pcn", "step_size": 0.5, "steps": 8, "burn_in": 0, "thin": 1}
     whole = run(FINITE, collect=widebnn.track(FINITE, X_TEST), **short)
     run(FINITE, store=tmp_path, collect=widebnn.track(FINITE, X_TEST), **short | {"steps": 4})
-    moved = X_TEST + [[0.0], [0.0], [1e-6]]
+    moved = X_TEST + np.array([[0.0], [0.0], [1e-6]])
     with pytest.raises(WidebnnError, match=r"other values of .*mean_test.* at the start; test inputs and collect"):
         run(FINITE, store=tmp_path, collect=widebnn.track(FINITE, moved), **short)
 

@@ -58,7 +58,7 @@ def download(name: str, data_dir: str | PathLike[str]) -> Path:
             (_cifar10 if name == "cifar10" else _mnist)(folder, Path(scratch))
     except OSError as error:
         raise WidebnnError(
-            f"data_dir must be a folder to write to, {folder} is not ({error}); choose another."
+            f"data_dir must be a folder to write to, {folder} is not ({error.strerror or error}); choose another."
         ) from None
     return folder
 

@@ -5,12 +5,14 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import matplotlib.image
 import numpy as np
+import psutil
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -137,18 +139,39 @@ def test_arviz_figures(tmp_path):
         assert len(np.unique(image[..., :3].reshape(-1, 3), axis=0)) > 50, path
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lists the sockets of a process")
+def test_many_processes_listen_on_the_coordinators_address_only(tmp_path):
+    """The first of two processes waits for the second; meanwhile nobody reaches it from another machine."""
+    address = free_address()
+    command = [sys.executable, EXAMPLES / "many_processes.py", "--coordinator", address, "--processes", "2"]
+    command += ["--process", "0", "--store", tmp_path]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+        try:
+            watched, listening, deadline = psutil.Process(first.pid), set(), time.monotonic() + 60
+            while not listening and first.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+                sockets = watched.net_connections("inet")
+                listening = {f"{one.laddr.ip}:{one.laddr.port}" for one in sockets if one.status == psutil.CONN_LISTEN}
+        finally:
+            first.kill()
+    assert listening == {address}
+
+
+def free_address():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
 @pytest.mark.long
 def test_many_processes(tmp_path):
     """Two processes on this machine find what one finds."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
 
     def start(*arguments):
         command = [sys.executable, EXAMPLES / "many_processes.py", "--steps", "30", *arguments]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    both = ["--coordinator", address, "--processes", "2", "--store", tmp_path / "two"]
+    both = ["--coordinator", free_address(), "--processes", "2", "--store", tmp_path / "two"]
     two = [start(*both, "--process", str(i)) for i in range(2)]
     outputs = [child.communicate(timeout=300) for child in two]
     assert [child.returncode for child in two] == [0, 0], outputs

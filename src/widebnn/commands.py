@@ -8,7 +8,6 @@ import io
 import json
 import math
 import os
-import secrets
 import shutil
 import sys
 import time
@@ -23,7 +22,12 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table as Grid
 
-from widebnn.errors import WidebnnError, check_real, readable
+from widebnn.durable import locked, make_folder, output, write_bytes
+from widebnn.errors import WidebnnError, check_real
+from widebnn.verbosity import console as new_console
+from widebnn.verbosity import is_quiet, is_verbose, progress
+from widebnn.verbosity import say as _say
+from widebnn.verbosity import say_notes as _say_notes
 
 if TYPE_CHECKING:  # importing these takes time that --help should not
     import numpy as np
@@ -182,7 +186,7 @@ def fit_table(settings: dict[str, Any]) -> None:
     began = time.perf_counter()
     notes: list[str] = []
     table, target, classify = Path(settings["table"]), settings["target"], settings["classify"]
-    folder, console = check_free(settings["out"]), Console()
+    folder, console = check_free(settings["out"]), new_console()
     rows = with_target(read_table(table, notes), target, notes)
     encoding = TableEncoder.fit(
         rows, target=target, classify=classify, drop=settings["drop"], text=settings["text"], notes=notes
@@ -198,7 +202,7 @@ def fit_table(settings: dict[str, Any]) -> None:
         tails=settings["tails"],
         noise=noise if noise in (None, "sample") else check_real("noise", noise, above=0),
         random_state=settings["random_state"],
-        progress=None,
+        progress=progress(),
         store=str(running),
         **{name: settings[name] for name in NETWORK + SAMPLING},
     )
@@ -206,21 +210,25 @@ def fit_table(settings: dict[str, Any]) -> None:
     _say(console, f"Fitting {target!r} to {len(x)} rows, {inputs}")
     if settings["max_minutes"] is not None:
         _say(console, f"Draws end after {settings['max_minutes']:g} minutes, enough or not (--max-minutes)")
-    if begin(running, "fit", settings):
-        _say(console, f"Going on with the fit in {running}")
-    try:
-        model = estimator.fit(x, y)
-    except KeyboardInterrupt:
-        _say(console, f"Interrupted: {folder} was not written; the same command, or widebnn resume {running}, goes on.")
-        # A program may still run in JAX's threads, and the interpreter would crash if it took its data away.
-        sys.stdout.flush()
-        os._exit(130)
-    except WidebnnError:
-        if not any(path.is_dir() for path in running.iterdir()):
-            shutil.rmtree(running)  # refused before anything ran
-        raise
-    save(model, folder, {"table": encoding.to_json()})
-    shutil.rmtree(running)
+    with locked(running):
+        if begin(running, "fit", settings):
+            _say(console, f"Going on with the fit in {running}")
+        try:
+            model = estimator.fit(x, y)
+        except KeyboardInterrupt:
+            _say(
+                console,
+                f"Interrupted: {folder} was not written; the same command, or widebnn resume {running}, goes on.",
+            )
+            # A program may still run in JAX's threads, and the interpreter would crash if it took its data away.
+            sys.stdout.flush()
+            os._exit(130)
+        except WidebnnError:
+            if not any(path.is_dir() for path in running.iterdir()):
+                shutil.rmtree(running)  # refused before anything ran
+            raise
+        save(model, folder, {"table": encoding.to_json()})
+        shutil.rmtree(running)
     _show(console, "the model", _summary(model) | {"seconds in total": time.perf_counter() - began})
     if model.hyperparameters_.input_scales is not None:
         scales = sorted(zip(model.hyperparameters_.input_scales, encoding.inputs, strict=True), reverse=True)
@@ -262,7 +270,7 @@ def predict(
     if encoding.target in rows.columns:
         notes.append(f"column {encoding.target!r} of {table} is what the model predicts, and is ignored.")
     x = encoding.transform(rows, notes)
-    console = Console(stderr=True)
+    console = new_console(stderr=True)
     _say_notes(console, notes)
     if encoding.classes:
         header = ["class", *(f"p[{label}]" for label in fitted.classes_)]
@@ -321,7 +329,7 @@ def evaluate(
         raise WidebnnError(f"{table} has no column {encoding.target!r}, which the model predicts; add it to compare.")
     rows = with_target(rows, encoding.target, notes)
     x, y = encoding.transform(rows, notes), encoding.targets(rows)
-    console = Console(stderr=as_json)
+    console = new_console(stderr=as_json)
     _say_notes(console, notes)
     title = f"{encoding.target} in {table.name}, {len(x)} rows"
     if encoding.classes:
@@ -397,7 +405,7 @@ def _in_batches(function: Callable[..., tuple[np.ndarray, ...]], *arrays: np.nda
 
     console = Console(stderr=True)
     starts = range(0, len(arrays[0]), BATCH)
-    quiet = len(starts) < 3 or not console.is_terminal
+    quiet = is_quiet() or len(starts) < 3 or not console.is_terminal
     parts = [
         function(*(array[start : start + BATCH] for array in arrays))
         for start in track(starts, "predicting", console=console, transient=True, disable=quiet)
@@ -440,26 +448,18 @@ def _summary(model: Any) -> dict[str, Any]:
     """What was chosen and how well the chains mixed."""
     chosen, found = model.hyperparameters_, model.diagnostics_
     rows: dict[str, Any] = {"hidden layers": chosen.depth, "units per layer": model.width}
-    rows |= {"activation": chosen.activation, "log evidence (infinite width)": chosen.log_evidence}
+    rows["activation"] = chosen.activation
     if hasattr(model, "noise_"):
         bent = model.y_bend_ is not None
         rows["scale of the target"] = f"asinh(target / {model.y_bend_[0]:.4g})" if bent else "as it is"
         rows["noise, in units of the target" + (", at its median" if bent else "")] = float(model.noise_.mean())
         rows["tails of the noise"] = "normal" if chosen.row_noise is None else "heavy"
-    for name in ("weight", "bias", "readout_weight", "readout_bias"):
-        rows[f"prior std: {name.replace('_', ' ')}"] = getattr(chosen, f"{name}_std")
+    if is_verbose():
+        rows["log evidence (infinite width)"] = chosen.log_evidence
+        for name in ("weight", "bias", "readout_weight", "readout_bias"):
+            rows[f"prior std: {name.replace('_', ' ')}"] = getattr(chosen, f"{name}_std")
     rows |= {"draws": found["draws"], "effective draws": found["ess"], "largest R-hat": found["rhat"]}
     return rows | {"acceptance rate": found["acceptance_rate"], "steps per chain": found["steps"]}
-
-
-def _say(console: Console, line: str) -> None:
-    """A line as it is: not wrapped, and brackets are no markup."""
-    console.print(readable(line), highlight=False, markup=False, soft_wrap=True)
-
-
-def _say_notes(console: Console, notes: list[str]) -> None:
-    for note in notes:
-        _say(console, f"note: {note}")
 
 
 def _show(console: Console, title: str, rows: dict[str, Any]) -> None:
@@ -482,17 +482,10 @@ def _check_file(path: Path, force: bool) -> None:
         raise WidebnnError(f"{path} is a folder; give the name of a file.")
     if path.exists() and not force:
         raise WidebnnError(f"{path} is there already; choose another --out, or write over it with --force.")
-    above = next(folder for folder in path.absolute().parents if folder.exists())
-    if not above.is_dir():
-        raise WidebnnError(f"{path} cannot be written, for {above} is a file; choose another --out.")
+    make_folder(path.parent)
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Complete or not at all; missing folders are created."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Complete or not at all."""
+    with output(path):
+        write_bytes(path, content)

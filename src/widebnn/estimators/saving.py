@@ -90,7 +90,9 @@ def save(model: WideBNN, folder: str | os.PathLike[str], extra: Mapping[str, Any
         os.rename(scratch, folder)
         _to_disk(folder.parent)
     except OSError as error:
-        raise WidebnnError(f"{folder} cannot be written ({error}); choose another folder or make room.") from None
+        raise WidebnnError(
+            f"{folder} cannot be written ({error.strerror or error}); choose another folder or make room."
+        ) from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return folder

@@ -16,7 +16,7 @@ import xarray as xr
 from rich.progress import Progress as RichProgress
 
 from widebnn.data import Dataset
-from widebnn.durable import DamageError, read_record, write_bytes, write_record
+from widebnn.durable import DamageError, make_folder, output, read_record, write_bytes, write_record
 from widebnn.errors import WidebnnError
 from widebnn.reproduction.cells import Cell, build_target, find_start, run_cell
 from widebnn.reproduction.engines import Engine, local_engine
@@ -193,10 +193,11 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
     Raises:
         WidebnnError: The folder holds results of other settings, or its record is corrupted.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / "config.json"
     if not path.exists():
-        write_bytes(path, json.dumps(config, indent=1).encode() + b"\n")
+        with output(path):
+            write_bytes(path, json.dumps(config, indent=1).encode() + b"\n")
         return
     try:
         if not path.is_file() or path.stat().st_size > LARGEST_CONFIG:

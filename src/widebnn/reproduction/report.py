@@ -17,7 +17,7 @@ import xarray as xr
 from markdown_it import MarkdownIt
 
 from widebnn.data import Dataset
-from widebnn.durable import write_bytes
+from widebnn.durable import output, write_bytes
 from widebnn.reproduction.analysis import (
     STATISTICS,
     add_pooled_ess,
@@ -114,14 +114,15 @@ def write_report(
         "versions": {name: version(name) for name in VERSIONS} | {"python": platform.python_version()},
     }
     figures = draw_figures(rows, stored, rhat, _is_paper_data(config))
-    for name, figure in figures.items():
-        for kind in ("png", "pdf"):
-            content = io.BytesIO()
-            figure.savefig(content, format=kind, dpi=140)
-            write_bytes(folder / f"{name}.{kind}", content.getvalue())
-    write_bytes(folder / "summary.json", json.dumps(_without_nan(summary), indent=1).encode() + b"\n")
-    markdown = report_page(summary, {name: f"{name}.png" for name in figures})
-    write_bytes(folder / "report.html", to_html(markdown, folder).encode())
+    with output(folder):
+        for name, figure in figures.items():
+            for kind in ("png", "pdf"):
+                content = io.BytesIO()
+                figure.savefig(content, format=kind, dpi=140)
+                write_bytes(folder / f"{name}.{kind}", content.getvalue())
+        write_bytes(folder / "summary.json", json.dumps(_without_nan(summary), indent=1).encode() + b"\n")
+        markdown = report_page(summary, {name: f"{name}.png" for name in figures})
+        write_bytes(folder / "report.html", to_html(markdown, folder).encode())
     return summary
 
 

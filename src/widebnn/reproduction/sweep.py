@@ -22,7 +22,7 @@ from typing import Any
 import xarray as xr
 from rich.progress import Progress as RichProgress
 
-from widebnn.durable import damaged_files, write_bytes, write_checksums
+from widebnn.durable import damaged_files, locked, output, write_bytes, write_checksums
 from widebnn.errors import DamageWarning, WidebnnError
 from widebnn.reproduction.engines import Engine
 from widebnn.sampling.progress import display
@@ -55,14 +55,13 @@ def sweep(
     Returns:
         The results by name, without those of jobs that failed.
     """
-    (folder / "cells").mkdir(parents=True, exist_ok=True)
     labels = {name: getattr(job, "label", name) for name, job in jobs.items()}
     found = {name: load(folder, name, job) for name, job in jobs.items()}
     waiting = [name for name, stored in found.items() if stored is None]
     attempts = dict.fromkeys(waiting, 0)
     running: dict[concurrent.futures.Future, str] = {}
     work = {name: float(getattr(jobs[name], "work", 1.0)) for name in waiting}
-    with _Display(labels, work, folder, say) as shown:
+    with locked(folder / "cells"), _Display(labels, work, folder, say) as shown:
         try:
             while waiting or running:
                 while waiting and (engine.at_once is None or len(running) < engine.at_once):
@@ -128,8 +127,9 @@ def path_of(folder: Path, name: str) -> Path:
 def _save(folder: Path, name: str, job: Any, stored: xr.Dataset) -> xr.Dataset:
     path, stored = path_of(folder, name), stored.assign_attrs(job=repr(job))
     # The classic format is read by Python alone: the HDF5 library may hang on a file that was made for it.
-    write_bytes(path, [stored.to_netcdf(engine="scipy")])
-    write_checksums(path.with_suffix(".sha256"), [path.name])
+    with output(path):
+        write_bytes(path, [stored.to_netcdf(engine="scipy")])
+        write_checksums(path.with_suffix(".sha256"), [path.name])
     shutil.rmtree(path.with_suffix(".run"), ignore_errors=True)
     path.with_suffix(".progress").unlink(missing_ok=True)
     return stored
@@ -167,7 +167,7 @@ class _Recorded(RichProgress):
             task = self.tasks[self.task_ids.index(task_id)]
             state = [task.percentage / 100, f"{task.description}: {task.fields.get('note', '')}"]
             with contextlib.suppress(OSError):
-                write_bytes(self._path, json.dumps(state).encode())
+                write_bytes(self._path, json.dumps(state).encode(), lasting=False)
 
 
 class _Display:

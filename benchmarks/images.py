@@ -27,7 +27,7 @@ from widebnn.estimators import WideBNNClassifier
 from widebnn.estimators.classifier import LABEL_SHIFT, LOGIT_SCALE
 from widebnn.estimators.ensemble import argmax_probabilities
 from widebnn.estimators.transform import location_and_scale
-from widebnn.networks.nngp import gp_posterior, nngp_kernel
+from widebnn.limits import gp_posterior, nngp_kernel
 from widebnn.posteriors import Target
 from widebnn.posteriors.softmax import softmax_log_likelihood
 from widebnn.precision import double_precision, in_double_precision

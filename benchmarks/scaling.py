@@ -414,7 +414,8 @@ def main() -> None:
         import jax
 
         if processes > 1:
-            jax.distributed.initialize(f"127.0.0.1:{port}", processes, process)
+            address = f"127.0.0.1:{port}"
+            jax.distributed.initialize(address, processes, process, coordinator_bind_address=address)
         found = work(jobs)
         if process == 0:
             print(json.dumps(found))

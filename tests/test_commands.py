@@ -118,6 +118,19 @@ def copy(regression, tmp_path):
     return shutil.copytree(regression[1], tmp_path / "copy")
 
 
+def test_notes_are_few_unless_asked_for(tmp_path, widebnn, regression):
+    """A target, a gap and an unknown column are three notes."""
+    write(tmp_path / "new.csv", ["unknown", *HEADER], [[1, 0.5, "", "red", "cm", 100, "big"]] * 3)
+    said = {}
+    for option in (None, "--verbose", "--quiet"):
+        options = [option] if option else []
+        code, stdout, said[option] = widebnn("predict", regression[1], tmp_path / "new.csv", *options)
+        assert code == 0 and stdout.startswith("mean,std")
+    assert said["--verbose"].count("note: ") == 3 and "more note" not in said["--verbose"]
+    assert said[None].count("note: ") == 2 and "1 more note with --verbose" in said[None]
+    assert said["--quiet"] == ""
+
+
 def test_fit_says_what_it_did(regression, folder):
     done, place = regression
     for words in (

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import widebnn
 from widebnn.estimators import WideBNNRegressor
 from widebnn.estimators.ensemble import Mixture, collect_networks, evaluate, mixture_quantiles, predictive, to_ensemble
-from widebnn.networks.nngp import gp_posterior
+from widebnn.limits import gp_posterior
 from widebnn.posteriors.readout import condition
 from widebnn.precision import double_precision
 

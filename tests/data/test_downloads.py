@@ -1,5 +1,6 @@
 """Downloads from a server on this machine, in place of the official ones."""
 
+import gc
 import gzip
 import hashlib
 import http.server
@@ -7,6 +8,7 @@ import io
 import os
 import tarfile
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -45,6 +47,9 @@ def server(monkeypatch):
             monkeypatch.setattr(module, "PER_FILE", 3)
         yield served, asked
         running.shutdown()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # pooch leaves refused responses to the garbage collector
+        gc.collect()
 
 
 @pytest.fixture

@@ -269,7 +269,9 @@ def test_what_is_not_an_archive_is_refused(tmp_path):
     pickle = b"\x80\x04K\x01."
     for content in (bare.getvalue(), named.getvalue(), b"", b"x,y\n1,2\n", b"PK\x03\x04", pickle):
         path.write_bytes(content)
-        with pytest.raises(WidebnnError, match=r"bad\.npz (is damaged or not an \.npz archive \(\w+\); |holds arrays)"):
+        with pytest.raises(
+            WidebnnError, match=r"bad\.npz (is damaged or not an \.npz archive \(\w+\);|.*got no array)"
+        ):
             load_dataset(path)
 
 

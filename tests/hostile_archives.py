@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from widebnn.data.cifar10 import BINARY, RECORD
+from widebnn.data.images import CIFAR10_FOLDER, OFFICIAL, RECORD
 
 CANARY = "hacked"
 ROWS = 3
@@ -188,13 +188,13 @@ def tar(*entries: Entry) -> bytes:
     return file.getvalue()
 
 
-ONE = f"{BINARY.folder}/data_batch_1.bin"
+ONE = f"{CIFAR10_FOLDER}/data_batch_1.bin"
 PART = bytes(ROWS * RECORD)
 _SIZE = f"must be a file of {len(PART)} bytes"
 ENTRIES: dict[str, tuple[Entry, str]] = {
     "up": (entry("../data_batch_1.bin", PART), "lacks data_batch_1.bin"),
     "up and back": (entry(f"../data/{ONE}", PART), "lacks data_batch_1.bin"),
-    "up from the folder": (entry(f"{BINARY.folder}/../../data_batch_1.bin", PART), "lacks data_batch_1.bin"),
+    "up from the folder": (entry(f"{CIFAR10_FOLDER}/../../data_batch_1.bin", PART), "lacks data_batch_1.bin"),
     "absolute": (entry("/tmp/data_batch_1.bin", PART), "lacks data_batch_1.bin"),
     "symbolic link": (entry(ONE, type=tarfile.SYMTYPE, linkname="/etc/passwd"), _SIZE),
     "link of that size": (entry(ONE, PART, type=tarfile.SYMTYPE, linkname="/etc/passwd"), _SIZE),
@@ -206,20 +206,20 @@ ENTRIES: dict[str, tuple[Entry, str]] = {
     "oversize": (entry(ONE, PART + b"x"), _SIZE),
     "undersize": (entry(ONE, PART[1:]), _SIZE),
     "bomb": (entry(ONE, bytes(20_000_000)), _SIZE),
-    "folder that is a link": (entry(BINARY.folder, type=tarfile.SYMTYPE, linkname="/tmp"), "lacks data_batch_1.bin"),
+    "folder that is a link": (entry(CIFAR10_FOLDER, type=tarfile.SYMTYPE, linkname="/tmp"), "lacks data_batch_1.bin"),
     "long pax header": (entry(ONE, PART, pax_headers={"comment": "x" * 3_000_000}), "cannot be unpacked"),
     "long name": (entry(ONE + "/" + "x" * 3_000_000, PART), "cannot be unpacked"),
     "sparse without a map": (entry(ONE, PART, pax_headers={"GNU.sparse.map": "x", "GNU.sparse.size": "9"}), "cannot"),
-    "negative time": (entry(f"{BINARY.folder}/a", PART, pax_headers={"mtime": "-1e999"}), "lacks data_batch_1.bin"),
+    "negative time": (entry(f"{CIFAR10_FOLDER}/a", PART, pax_headers={"mtime": "-1e999"}), "lacks data_batch_1.bin"),
 }
 """Each in place of data_batch_1.bin in an otherwise good archive, with the reason for which it must be refused."""
 
 
 def good_entries() -> dict[str, Entry]:
     """The six files of a good, small archive."""
-    names = [*BINARY.train, *BINARY.test]
+    names = [*OFFICIAL[0], *OFFICIAL[1]]
     parts = np.split(records(ROWS * len(names), seed=1), len(names))
-    return {name: entry(f"{BINARY.folder}/{name}", part.tobytes()) for name, part in zip(names, parts, strict=True)}
+    return {name: entry(f"{CIFAR10_FOLDER}/{name}", part.tobytes()) for name, part in zip(names, parts, strict=True)}
 
 
 def tars() -> dict[str, bytes]:
@@ -246,7 +246,7 @@ def bombs() -> dict[str, bytes]:
     return {
         "bomb of zeros": gzip_bomb(40 * 10**9),
         "bomb before the files": _large_member(40 * 10**9) + good,
-        "many members": gzip.compress(tar(entry(f"{BINARY.folder}/x"))[:512] * 400_000, 1),
+        "many members": gzip.compress(tar(entry(f"{CIFAR10_FOLDER}/x"))[:512] * 400_000, 1),
     }
 
 

@@ -113,6 +113,22 @@ def test_regression_from_an_npz_file(tmp_path, widebnn_here):
     assert summary["gradients_per_step"] == 5
 
 
+@pytest.mark.ambient
+def test_classes_from_a_csv_file(tmp_path, widebnn_here):
+    """The same options and notes as widebnn fit: missing values, text, a column to drop, a class to predict."""
+    rng = np.random.default_rng(0)
+    rows = [(f"n{i}", rng.normal(), rng.choice(["red", "blue", ""])) for i in range(60)]
+    lines = [f"{name},{size:.3f},{colour},{'big' if size > 0 else 'small'}" for name, size, colour in rows]
+    (tmp_path / "table.csv").write_text("\n".join(["id,size,colour,kind", *lines]))
+    common = ["--data", tmp_path / "table.csv", "--n-train", 40, "--n-test", 20, "--width", 16, "--sampler", "pcn",
+              "--step-size", 0.3, "--steps", 100, "--burn-in", 50, "--chains", 1, "--json"]  # fmt: skip
+    code, stdout, stderr = widebnn_here(*common, "--classify", "--drop", "id")
+    assert code == 0, stderr
+    assert json.loads(stdout.splitlines()[-1])["test_accuracy"] > 0.7
+    code, _, stderr = widebnn_here(*common)
+    assert code == 2 and "has 'big' in line" in stderr.replace("small", "big") and "add --classify" in stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -46,14 +46,17 @@ def download(name: str, data_dir: str | PathLike[str]) -> Path:
     if not writable:
         raise WidebnnError(f"data_dir must be a folder to write to, {folder} is not; choose another.")
     if name == "cifar10":
-        place, names = folder / CIFAR10_FOLDER, OFFICIAL[0] + OFFICIAL[1]
-        sizes = [(place / one).stat().st_size if (place / one).is_file() else 0 for one in names]
-        if set(sizes) != {PER_FILE * RECORD}:
-            members = [f"{CIFAR10_FOLDER}/{one}" for one in names]
+        place = folder / CIFAR10_FOLDER
+        files = [place / one for one in OFFICIAL[0] + OFFICIAL[1]]
+        incomplete = [file for file in files if not file.is_file() or file.stat().st_size != PER_FILE * RECORD]
+        for file in incomplete:
+            file.unlink(missing_ok=True)  # pooch does not unpack over what is there
+        if incomplete:
+            members = [f"{CIFAR10_FOLDER}/{file.name}" for file in files]
             _fetch(CIFAR10_URL, folder, f"unpack {CIFAR10_URL} in {folder}, which makes {place}", members)
     else:
-        for file in (f"{one}.gz" for one in MNIST_FILES if not (folder / one).is_file()):
-            _fetch(f"{MNIST_URL}{file}", folder, f"put {MNIST_URL}{file} into {folder}")
+        for url in (f"{MNIST_URL}{one}.gz" for one in MNIST_FILES if not (folder / one).is_file()):
+            _fetch(url, folder, f"put {url} into {folder}")
     return folder
 
 

@@ -160,6 +160,8 @@ class TableEncoder:
                     "nothing of this column.",
                     stacklevel=2,
                 )
+        if frame.empty:
+            return np.empty((0, len(self.inputs)))  # which scikit-learn refuses
         return self._transformer().transform(pd.DataFrame(values)).astype(np.float64, copy=False)
 
     def targets(self, frame: pd.DataFrame) -> np.ndarray:
@@ -250,10 +252,12 @@ MIXED = "is not a number while other rows have one: correct it, or take them all
 
 
 def _text(value: Any) -> str | None:
-    """A cell as text, the same for all spellings of a number, as +7, 07 and 7.0 are 7; None if it is missing."""
+    """A cell as text, the same for all spellings of a number, as +7, 07 and 7.0 are 7, or of true; None if missing."""
     text = str(value).strip()
     if text.lower() in MISSING:
         return None
+    if text.lower() in ("true", "false"):  # as pandas has them
+        return text.title()
     if INTEGER.fullmatch(text):
         return str(int(text))
     if NUMBER.fullmatch(text) and np.isfinite(float(text)):

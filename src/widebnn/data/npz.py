@@ -62,7 +62,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     if not os.path.isfile(path):
         raise WidebnnError(f"there is no file {path}; write one with numpy.savez(path, x=..., y=...).")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             found = list(archive.files)
             names = next((names for names in (SPLIT, WHOLE) if set(names) <= set(found)), ())
             # NumPy unpacks all that there is: a packed megabyte may be a gigabyte of zeros.

@@ -112,6 +112,7 @@ def _parse(path: Path, encoding: str, notes: list[str] | None) -> pd.DataFrame:
         read, parts = 0, []
         for chunk in chunks:
             read += len(chunk)
+            chunk = chunk.astype(dict.fromkeys(chunk.select_dtypes("bool"), object))  # or they join numbers as 0 and 1
             parts.append(chunk.drop(columns="" if unnamed else []).dropna(how="all"))
     if read != len(lines):
         raise WidebnnError(f"{path} has {len(lines)} or {read} rows, depending on how quotes are read; correct them.")

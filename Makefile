@@ -31,9 +31,11 @@ bench: $(READY)  ## speed, mixing and growth of cost, beside the published recip
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/report.py
 
-reliability: $(READY)  ## kills, damage, hostile files, statistical proof: docs/reliability.md
-	for part in kills damage invariance nonfinite proof hostile soak; do $(BIN)/python reliability/$$part.py || failed="$$failed $$part"; done; \
-	$(BIN)/python reliability/summary.py; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+reliability: $(READY)  ## kills, damage, hostile files, statistical proof at full size (hours): docs/reliability.md
+	mkdir -p build && rm -f build/reliability.jsonl
+	WIDEBNN_RELIABILITY=build/reliability.jsonl WIDEBNN_RELIABILITY_SCALE=full \
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long tests/reliability; status=$$?; \
+	$(BIN)/python tests/reliability/summary.py build/reliability.jsonl && exit $$status
 
 clean:
 	rm -rf $(VENV) build runs

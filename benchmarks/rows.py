@@ -33,7 +33,7 @@ def measure(rows: int, width: int) -> dict[str, Any]:
     import widebnn
     from widebnn.errors import PrecisionWarning
     from widebnn.estimators.ensemble import collect_networks
-    from widebnn.networks.evidence import choose_hyperparameters
+    from widebnn.limits import choose_hyperparameters
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, INPUTS))

@@ -66,7 +66,7 @@ def compiled_steps(sampler: str, n: int, width: int, depth: int = 1) -> tuple[An
     x, y = rng.normal(size=(n, INPUTS)), rng.normal(size=(n, OUTPUTS))
     target = widebnn.posterior(widebnn.dense(INPUTS, [width] * depth), x, y, noise=NOISE)
     algorithm = build_sampler(sampler, target.log_likelihood, 0, step_size=0.1)
-    place = Placement(widebnn.device_mesh(), 1, target.unit_axes, position_shapes(target))
+    place = Placement(widebnn.device_mesh(), 1, position_shapes(target))
     key = place.put_keys([jax.random.key(0)])
     state = place.jit(algorithm.init, None)(place.jit(target.sample_reference, "position")(key))
 
@@ -414,7 +414,8 @@ def main() -> None:
         import jax
 
         if processes > 1:
-            jax.distributed.initialize(f"127.0.0.1:{port}", processes, process)
+            address = f"127.0.0.1:{port}"
+            jax.distributed.initialize(address, processes, process, coordinator_bind_address=address)
         found = work(jobs)
         if process == 0:
             print(json.dumps(found))

@@ -28,7 +28,7 @@ import matplotlib
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from widebnn.posteriors.readout import log_evidence
+from widebnn.likelihoods.readout import log_evidence
 
 import published_recipe
 import widebnn

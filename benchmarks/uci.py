@@ -29,8 +29,7 @@ from common import ROOT, save_row, saved_rows
 from widebnn.diagnostics.calibration import regression_scores
 from widebnn.estimators import WideBNNRegressor
 from widebnn.estimators.transform import bend, choose_bend, location_and_scale, log_slope, unbent_moments
-from widebnn.networks.evidence import choose_hyperparameters
-from widebnn.networks.nngp import gp_posterior
+from widebnn.limits import choose_hyperparameters, gp_posterior
 
 RESULTS = ROOT / "benchmarks" / "results" / "uci.json"
 DATA_DIR = ROOT.parent / "shared" / "data" / "uci"

@@ -1,8 +1,12 @@
 """One posterior over the devices of several processes.
 
     python examples/many_processes.py                                 one process, all its devices
+    python examples/many_processes.py --processes 2 --process 0       two on this machine (and --process 1)
     python examples/many_processes.py --coordinator HOST:PORT --processes 2 --process 0     (and 1, elsewhere)
     srun python examples/many_processes.py --cluster                  as Slurm, or another scheduler, says
+
+JAX's runtime asks nobody who they are. The first process listens on the address of the coordinator only, by default on
+this machine's loopback; with --cluster alone it listens on all interfaces. Run it in a private network.
 
 Every process makes the same call and gets the whole result; the first writes the store. Run it again after a stop, with
 any number of processes, and it goes on.
@@ -11,12 +15,13 @@ any number of processes, and it goes on.
 import argparse
 import os
 import sys
-import tempfile
 
 import jax
 import numpy as np
 
 import widebnn
+
+LOOPBACK = "127.0.0.1:9737"
 
 
 def main(steps: int = 150, width: int = 1024, store: str | None = None) -> np.ndarray:
@@ -41,17 +46,16 @@ def main(steps: int = 150, width: int = 1024, store: str | None = None) -> np.nd
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--coordinator", help="HOST:PORT of the first process")
+    parser.add_argument("--coordinator", help="HOST:PORT of the first process, where it listens and no more than there")
     parser.add_argument("--processes", type=int)
     parser.add_argument("--process", type=int)
-    parser.add_argument("--cluster", action="store_true", help="ask the scheduler for all three")
+    parser.add_argument("--cluster", action="store_true", help="ask the scheduler for what is not given")
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--store", default=os.path.join(tempfile.gettempdir(), "widebnn-many-processes"))
+    parser.add_argument("--store", default="runs/many_processes")
     given = parser.parse_args()
-    if given.cluster:
-        jax.distributed.initialize()
-    elif given.coordinator:
-        jax.distributed.initialize(given.coordinator, given.processes, given.process)
+    if given.cluster or given.coordinator or given.processes:
+        address = given.coordinator or (None if given.cluster else LOOPBACK)
+        jax.distributed.initialize(address, given.processes, given.process, coordinator_bind_address=address)
     try:
         main(given.steps, store=given.store)
     except widebnn.WidebnnError as error:

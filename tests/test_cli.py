@@ -1,6 +1,9 @@
 """The command line as a user meets it: exit codes, one JSON line, no traceback."""
 
+import importlib.metadata
 import json
+import os
+import re
 import subprocess
 import sys
 import warnings
@@ -85,11 +88,11 @@ def test_the_same_seed_gives_the_same_numbers(run, widebnn_here):
 
 @pytest.mark.ambient
 def test_the_chain_of_all_weights(widebnn_here):
-    """--space full counts all weights in the dimension and carries the test inputs."""
-    code, stdout, stderr = widebnn_here(*FAST, "--space", "full", "--sampler", "mala", "--step-size", 0.02, "--json")
+    """--coordinates full counts all weights in the dimension and carries the test inputs."""
+    code, stdout, stderr = widebnn_here(*FAST, "--coordinates", "full", "--sampler", "mala", "--step-size", 0.02, "--json")
     assert code == 0, stderr
     summary = json.loads(stdout.splitlines()[-1])
-    assert (summary["space"], summary["carry"]) == ("full", True)
+    assert (summary["coordinates"], summary["carry"]) == ("full", True)
     assert summary["ess_per_step"]["predictions_min"] > 0
 
 
@@ -110,6 +113,22 @@ def test_regression_from_an_npz_file(tmp_path, widebnn_here):
     assert summary["gradients_per_step"] == 5
 
 
+@pytest.mark.ambient
+def test_classes_from_a_csv_file(tmp_path, widebnn_here):
+    """The same options and notes as widebnn fit: missing values, text, a column to drop, a class to predict."""
+    rng = np.random.default_rng(0)
+    rows = [(f"n{i}", rng.normal(), rng.choice(["red", "blue", ""])) for i in range(60)]
+    lines = [f"{name},{size:.3f},{colour},{'big' if size > 0 else 'small'}" for name, size, colour in rows]
+    (tmp_path / "table.csv").write_text("\n".join(["id,size,colour,kind", *lines]))
+    common = ["--data", tmp_path / "table.csv", "--n-train", 40, "--n-test", 20, "--width", 16, "--sampler", "pcn",
+              "--step-size", 0.3, "--steps", 100, "--burn-in", 50, "--chains", 1, "--json"]  # fmt: skip
+    code, stdout, stderr = widebnn_here(*common, "--classify", "--drop", "id")
+    assert code == 0, stderr
+    assert json.loads(stdout.splitlines()[-1])["test_accuracy"] > 0.7
+    code, _, stderr = widebnn_here(*common)
+    assert code == 2 and "has 'big' in line" in stderr.replace("small", "big") and "add --classify" in stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -123,7 +142,7 @@ def test_regression_from_an_npz_file(tmp_path, widebnn_here):
         (["--noise", "-1"], "noise must be greater than 0"),
         (["--n-train", "5000"], "1797"),
         (["--friction", "2"], "friction"),
-        (["--space", "full", "--coordinates", "marginal"], "space"),
+        (["--depth", "2", "--coordinates", "full"], "one hidden layer"),
         (["--carry", "--coordinates", "marginal"], "carry"),
         (["--burn-in", "0"], "needs a step_size, or a burn_in"),
         (["--thin", "5000"], "keeps nothing"),
@@ -143,6 +162,105 @@ def test_bad_input_in_a_real_process(arguments):
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Any command in this process."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["widebnn", *map(str, arguments)])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return stop.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_version_and_short_help(command):
+    assert command("--version") == (0, f"widebnn {importlib.metadata.version('widebnn')}\n", "")
+    for name in ("sample", "resume", "demo", "fit", "predict", "evaluate", "download", "reproduce"):
+        code, short, _ = command(name, "-h")
+        assert code == 0 and short == command(name, "--help")[1]
+        assert all(option in short for option in ("--quiet", "-q", "--verbose", "-v"))
+    assert command("-h")[1] == command("--help")[1]
+
+
+def test_shells_complete_commands_and_options():
+    """What bash gets when somebody presses the tabulator."""
+    for words, expected in (("widebnn re", {"resume", "reproduce"}), ("widebnn sample --ver", {"--verbose"})):
+        environment = {**os.environ, "_WIDEBNN_COMPLETE": "complete_bash", "COMP_WORDS": words}
+        environment["COMP_CWORD"] = str(len(words.split()) - 1)
+        done = subprocess.run(COMMAND[:1], env=environment, capture_output=True, text=True, check=False, timeout=60)
+        assert set(done.stdout.split()) == expected, done.stderr
+    done = subprocess.run([COMMAND[0], "--help"], capture_output=True, text=True, check=True, timeout=60)
+    assert "--install-completion" in done.stdout
+
+
+def test_help_does_not_wait_for_jax():
+    program = "import sys; sys.argv = ['widebnn', 'fit', '--help']\nfrom widebnn import cli\ntry: cli.main()\n"
+    program += "except SystemExit: print(sorted({'jax', 'scipy', 'xarray', 'sklearn'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.ambient
+def test_quiet_says_only_what_was_asked_for(command):
+    code, stdout, stderr = command("sample", *FAST, "--quiet", "--json")
+    assert code == 0 and set(json.loads(stdout)) and stderr == ""
+    code, stdout, stderr = command("sample", *FAST, "-q")
+    assert (code, stdout, stderr) == (0, "", "")
+    code, _, stderr = command("sample", *FAST, "-q", "--noise", "-1")
+    assert code == 2 and stderr.startswith("error: noise must be")
+    code, _, stderr = command("sample", "-q", "-v")
+    assert code == 2 and "cannot both be given" in stderr
+
+
+@pytest.mark.ambient
+def test_a_planted_link_is_not_followed(tmp_path, command):
+    precious, out = tmp_path / "precious", tmp_path / "run"
+    out.mkdir()
+    names = ("draws.nc", "summary.json", "summary.png", "SHA256SUMS", "command")
+    for name in names:
+        (out / f".{name}.tmp").symlink_to(precious)
+        (out / name).with_suffix(".tmp").unlink(missing_ok=True)
+        (out / name).with_suffix(".tmp").symlink_to(precious)
+    (out / "draws.nc").symlink_to(precious)
+    (out / "SHA256SUMS").symlink_to(precious)
+    code, _, stderr = command("sample", *FAST, "--out", out)
+    assert code == 0, stderr
+    assert not precious.exists() and not any((out / name).is_symlink() for name in names)
+
+
+@pytest.mark.parametrize("place", ["file/below", "/proc/self"])
+@pytest.mark.parametrize("name", ["sample", "demo", "reproduce", "fit", "predict", "evaluate"])
+@pytest.mark.ambient
+def test_where_nothing_can_be_written_is_one_sentence_before_any_work(name, place, tmp_path, command):
+    (tmp_path / "file").touch()
+    (tmp_path / "table.csv").write_text("a,y\n" + "".join(f"{i},{i % 7}\n" for i in range(20)))
+    arguments = {
+        "fit": [tmp_path / "table.csv", "--target", "y"],
+        "predict": [tmp_path / "no model", tmp_path / "table.csv"],
+        "evaluate": [tmp_path / "no model", tmp_path / "table.csv"],
+    }
+    code, _, stderr = command(name, *arguments.get(name, []), "--out", tmp_path / place / "out")
+    assert code == 2 and "[Errno" not in stderr
+    sentence = stderr.splitlines()[-1]
+    assert re.fullmatch(r"error: .* cannot be written \([A-Z][a-z ]+\); choose another folder or make room\.", sentence)
+
+
+@pytest.mark.ambient
+def test_any_error_of_the_system_is_one_sentence(tmp_path, command, monkeypatch):
+    def broken(*arguments, **options):
+        raise OSError(5, "Input/output error", "disk")
+
+    monkeypatch.setattr(cli, "begun", broken)
+    code, _, stderr = command("resume", tmp_path)
+    assert (code, stderr) == (
+        2,
+        "error: disk cannot be used (Input/output error); check its path and its permissions.\n",
+    )
 
 
 def test_help_teaches():

@@ -118,6 +118,19 @@ def copy(regression, tmp_path):
     return shutil.copytree(regression[1], tmp_path / "copy")
 
 
+def test_notes_are_few_unless_asked_for(tmp_path, widebnn, regression):
+    """A target, a gap and an unknown column are three notes."""
+    write(tmp_path / "new.csv", ["unknown", *HEADER], [[1, 0.5, "", "red", "cm", 100, "big"]] * 3)
+    said = {}
+    for option in (None, "--verbose", "--quiet"):
+        options = [option] if option else []
+        code, stdout, said[option] = widebnn("predict", regression[1], tmp_path / "new.csv", *options)
+        assert code == 0 and stdout.startswith("mean,std")
+    assert said["--verbose"].count("note: ") == 3 and "more note" not in said["--verbose"]
+    assert said[None].count("note: ") == 2 and "1 more note with --verbose" in said[None]
+    assert said["--quiet"] == ""
+
+
 def test_fit_says_what_it_did(regression, folder):
     done, place = regression
     for words in (
@@ -144,6 +157,7 @@ def test_predict(regression, folder, tmp_path, widebnn):
     code, stdout, stderr = widebnn("predict", regression[1], folder / "test.csv", "--out", out)
     assert (code, stdout) == (0, "")
     assert "column 'price' of" in stderr and "is what the model predicts, and is ignored" in stderr
+    assert f"to {out} (created folder {out.parent})" in stderr.replace("\n", " ")
     rows = read(out)
     assert len(rows) == 40 and list(rows[0]) == ["mean", "std", "q0.05", "q0.5", "q0.95"]
     mean, std, low, middle, high = np.array([[float(cell) for cell in row.values()] for row in rows]).T
@@ -169,6 +183,16 @@ def test_order_of_columns_and_rows_without_a_target(regression, folder, tmp_path
     code, stdout, stderr = widebnn("predict", regression[1], moved)
     assert code == 0 and "the model does not know them: extra" in stderr
     assert stdout.splitlines() == expected.splitlines()[:6]
+
+
+def test_tables_as_other_programs_write_them(regression, folder, tmp_path, widebnn):
+    """With semicolons and decimal commas, and the unnamed index of pandas."""
+    _, expected, _ = widebnn("predict", regression[1], folder / "test.csv")
+    lines = (folder / "test.csv").read_text().splitlines()
+    other = tmp_path / "other.csv"
+    other.write_text("".join(f"{i or ''};{line.replace(',', ';').replace('.', ',')}\n" for i, line in enumerate(lines)))
+    code, stdout, stderr = widebnn("predict", regression[1], other)
+    assert (code, stdout) == (0, expected) and "the first column of" in stderr
 
 
 def test_unknown_texts_are_predicted_with_a_warning(regression, tmp_path, widebnn):
@@ -226,6 +250,8 @@ def test_nothing_is_written_over(regression, folder, tmp_path, widebnn, refused)
     assert out.read_text() == "mine"
     assert widebnn("predict", regression[1], folder / "test.csv", "--out", out, "--force")[0] == 0
     assert out.read_text().startswith("mean,")
+    inside = out / "new" / "p.csv"
+    assert f"for {out} is a file" in refused("predict", regression[1], folder / "test.csv", "--out", inside)
     (tmp_path / "scores.json").touch()
     assert "scores.json is there" in refused("evaluate", regression[1], folder / "test.csv", "--out", tmp_path)
     assert "already holds a model" in refused(
@@ -236,7 +262,10 @@ def test_nothing_is_written_over(regression, folder, tmp_path, widebnn, refused)
 FIT = {
     "no file": (["absent.csv", "--target", "y"], "absent.csv; give the path of a CSV file"),
     "no column": (["train.csv", "--target", "prise"], "got 'prise'. Did you mean 'price'?"),
-    "text target": (["train.csv", "--target", "kind"], "which is text, while a regression needs numbers"),
+    "text target": (
+        ["train.csv", "--target", "kind"],
+        "which is not a number: correct it or remove the row, or add --classify",
+    ),
     "many classes": (["train.csv", "--target", "price", "--classify"], "too many for classes; leave --classify out"),
     "no classes": (["train.csv", "--target", "price", "--likelihood", "softmax"], "add --classify or leave it out"),
     "noise": (["train.csv", "--target", "price", "--noise", "-1"], "noise must be greater than 0"),
@@ -275,7 +304,7 @@ PREDICT = {
     "text": ("size,weight,colour\n1,2,red\nx,2,red\n", "column 'size' of new.csv has 'x' in line 3"),
     "huge": ("size,weight,colour\n1,2,red\n1e300,2,red\n", "column 'size' of new.csv has numbers as large as 1e+300"),
     "empty": ("", "must have a line of column names"),
-    "semicolons": ("size;weight;colour\n1;2;red\n", "must be separated by commas"),
+    "short row": ("size,weight,colour\n1,2\n", "line 2 of new.csv has 2 cells, expected 3"),
 }
 
 
@@ -284,8 +313,8 @@ def test_what_cannot_be_predicted_is_explained(regression, tmp_path, refused, mo
     monkeypatch.chdir(tmp_path)
     text, message = PREDICT[case]
     Path("new.csv").write_text(text)
-    assert message in refused("predict", regression[1], "new.csv", "--out", "p.csv")
-    assert not Path("p.csv").exists()
+    assert message in refused("predict", regression[1], "new.csv", "--out", "new/p.csv")
+    assert not Path("new").exists()
 
 
 def test_predictions_that_are_not_finite_are_refused(regression, tmp_path, refused, monkeypatch):
@@ -300,7 +329,9 @@ def test_what_cannot_be_evaluated_is_explained(regression, classes, folder, tmp_
     assert "has no column 'price', which the model predicts" in refused("evaluate", regression[1], untold)
     rows[2][5] = "huge"
     other = write(tmp_path / "other.csv", HEADER, rows)
-    assert "has 'huge' in line 4, which is no class of the model (big, small)" in refused("evaluate", classes[1], other)
+    assert "has 'huge' in line 4, which is not a class of the model (big, small)" in refused(
+        "evaluate", classes[1], other
+    )
 
 
 @pytest.mark.parametrize("levels", ["0", "1", "0.5,1.5", "a", "0.5,", "nan"])
@@ -339,7 +370,7 @@ def test_models_without_a_fitting_table_are_refused(regression, folder, refused,
     place = save(model, tmp_path / "several", extra)
     assert "do not fit its network" in refused("predict", place, folder / "test.csv")
     model.single_output_ = True
-    extra["table"]["columns"].pop()
+    extra["table"]["numbers"].pop("size")
     place = save(model, tmp_path / "other", extra)
     assert "do not fit its network" in refused("predict", place, folder / "test.csv")
 

@@ -5,10 +5,14 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import matplotlib.image
 import numpy as np
+import psutil
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -67,6 +71,58 @@ def test_flax_features():
     assert all(rate > 0.6 and np.ptp(mean) > 1 for mean, rate in found.values())
 
 
+def prior_second_moment(module, image, draws):
+    """E |Psi|^2 over the prior of the hidden parameters: the mean and its standard error."""
+    example = load("wide_resnet")
+    network = example.network_of(module, image.shape)
+
+    def square(key):
+        return jnp.sum(network.features(network.sample_hidden(key, jnp.float32), image.reshape(1, -1)) ** 2)
+
+    values = np.asarray(jax.jit(lambda keys: jax.lax.map(square, keys))(jax.random.split(jax.random.key(0), draws)))
+    return values.mean(), values.std() / np.sqrt(draws)
+
+
+def test_wide_resnet():
+    example = load("wide_resnet")
+    found = example.main(width=4, rows=30, steps=10, burn_in=30)
+    for name, (accuracy, rate) in found.items():
+        assert accuracy > 0.2 and 0.3 < rate < 1, name
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_neighbours_make_a_convolution(stride):
+    """The matrix product is Flax's convolution with the same kernel."""
+    example = load("wide_resnet")
+    h, w = (np.random.default_rng(0).normal(size=s).astype(np.float32) for s in ((2, 6, 4, 3), (3, 3, 3, 5)))
+    layer = example.nn.Conv(5, (3, 3), padding="CIRCULAR", use_bias=False, precision="highest")
+    expected = layer.apply({"params": {"kernel": w}}, h)[:, ::stride, ::stride]
+    np.testing.assert_allclose(example.neighbours(h, stride) @ w.reshape(27, 5), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("width", [2, 16])
+def test_the_second_moment_of_a_convolutional_network_is_exact_at_any_width(width):
+    """relu halves second moments and a convolution doubles their mean over positions: v <- v + 0.1^2, from x^2."""
+    image = np.random.default_rng(0).normal(size=(6, 6, 1)).astype(np.float32)
+    expected = (2 * np.mean(image**2) + 0.1**2 + 0.1**2) / 2 + 0.1**2
+    value, error = prior_second_moment(load("wide_resnet").ConvNet(width), image, 3000)
+    assert error < 0.05 * expected
+    assert abs(value - expected) < 4.5 * error
+
+
+@pytest.mark.parametrize("blocks", [(3,), (1, 1)])
+def test_the_second_moment_of_the_residual_network_does_not_depend_on_its_depth(blocks):
+    """All positions of a constant image are alike: v <- (1 - a^2) v + a^2 (v + 2 * 0.1^2) with a^2 = 1 / (k + B)."""
+    image, total = np.full((4, 4, 1), 1.5, np.float32), sum(blocks)
+    v = 2 * 1.5**2 + 0.1**2
+    for k in range(1, total + 1):
+        v += 2 * 0.1**2 / (k + total)
+    expected = v / 2 + 0.1**2
+    value, error = prior_second_moment(load("wide_resnet").WideResNet(24, blocks), image, 800)
+    assert error < 0.04 * expected
+    assert abs(value - expected) < 4.5 * error
+
+
 def test_equinox_features():
     mean, std, rate = load("equinox_features").main(steps=60, burn_in=60)
     truth = np.sin(2 * np.linspace(-1.8, 1.8, 7))
@@ -83,18 +139,39 @@ def test_arviz_figures(tmp_path):
         assert len(np.unique(image[..., :3].reshape(-1, 3), axis=0)) > 50, path
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lists the sockets of a process")
+def test_many_processes_listen_on_the_coordinators_address_only(tmp_path):
+    """The first of two processes waits for the second; meanwhile nobody reaches it from another machine."""
+    address = free_address()
+    command = [sys.executable, EXAMPLES / "many_processes.py", "--coordinator", address, "--processes", "2"]
+    command += ["--process", "0", "--store", tmp_path]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+        try:
+            watched, listening, deadline = psutil.Process(first.pid), set(), time.monotonic() + 60
+            while not listening and first.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+                sockets = watched.net_connections("inet")
+                listening = {f"{one.laddr.ip}:{one.laddr.port}" for one in sockets if one.status == psutil.CONN_LISTEN}
+        finally:
+            first.kill()
+    assert listening == {address}
+
+
+def free_address():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
 @pytest.mark.long
 def test_many_processes(tmp_path):
     """Two processes on this machine find what one finds."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
 
     def start(*arguments):
         command = [sys.executable, EXAMPLES / "many_processes.py", "--steps", "30", *arguments]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    both = ["--coordinator", address, "--processes", "2", "--store", tmp_path / "two"]
+    both = ["--coordinator", free_address(), "--processes", "2", "--store", tmp_path / "two"]
     two = [start(*both, "--process", str(i)) for i in range(2)]
     outputs = [child.communicate(timeout=300) for child in two]
     assert [child.returncode for child in two] == [0, 0], outputs

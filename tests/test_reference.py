@@ -15,7 +15,7 @@ def test_reference(tmp_path):
         place = f'href="widebnn/{name}.html"' if name == "samplers" else f'<section id="{name}">'
         assert place in page, name
     pages = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.html")}
-    assert {"index.html", "widebnn/estimators.html", "widebnn/networks/evidence.html"} <= pages.keys()
+    assert {"index.html", "widebnn/estimators.html", "widebnn/limits.html"} <= pages.keys()
     for name, text in pages.items():
         # Roles that were not understood, names from nowhere, private names.
         assert not re.search(r":(func|class|meth|mod):|jaxlib|namedtuple_|<section id=\"_", text), name

@@ -14,7 +14,7 @@ import pytest
 import xarray
 
 from widebnn import cli
-from widebnn.durable import write_record
+from widebnn.durable import locked, write_record
 from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNRegressor
 from widebnn.sampling import driver
@@ -87,7 +87,7 @@ def test_damaged_outputs_are_written_again(tmp_path, widebnn):
 def test_a_folder_that_cannot_be_made(tmp_path, widebnn):
     (tmp_path / "file").write_text("mine")
     code, _, stderr = widebnn("sample", *SETTINGS, "--steps", 100, "--out", tmp_path / "file" / "run")
-    assert code == 2 and "cannot be made (Not a directory); choose another --out" in stderr.replace("\n", " ")
+    assert code == 2 and "cannot be written (Not a directory); choose another folder" in stderr.replace("\n", " ")
 
 
 def test_what_cannot_be_resumed_is_explained(tmp_path, widebnn):
@@ -136,6 +136,56 @@ def test_another_command_is_not_mixed_in(tmp_path, widebnn):
     code, _, stderr = widebnn(*settings, "--noise", "0.3")
     assert code == 2 and "unfinished run with noise 0.2" in stderr
     assert widebnn(*settings, "--noise", "0.2")[0] == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_a_second_command_leaves_the_record_of_a_running_one(tmp_path, widebnn):
+    """The first is stopped early, as a rule before it has any chains, and can be resumed after it was killed."""
+    first = ["sample", *SETTINGS, "--steps", 100, "--out", tmp_path]
+    with subprocess.Popen([COMMAND, *map(str, first)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        try:
+            deadline = time.monotonic() + 120
+            while not (tmp_path / "command").exists() and time.monotonic() < deadline:
+                time.sleep(0.001)
+            running.send_signal(signal.SIGSTOP)
+            record = (tmp_path / "command").read_bytes()
+            for second in (["sample", *SETTINGS, "--steps", 50, "--seed", 1, "--out", tmp_path], ["resume", tmp_path]):
+                code, _, stderr = widebnn(*second)
+                assert code == 2 and "in use by another process" in stderr.replace("\n", " ")
+        finally:
+            running.kill()
+    assert (tmp_path / "command").read_bytes() == record
+    code, _, stderr = widebnn("resume", tmp_path)
+    assert code == 0, stderr
+    assert json.loads((tmp_path / "summary.json").read_text())["steps"] == 100
+
+
+def test_nothing_is_written_to_a_folder_in_use(tmp_path, widebnn):
+    (tmp_path / "table.csv").write_text("a,y\n" + "".join(f"{i},{i % 7}\n" for i in range(20)))
+    commands = {
+        "sample": ["sample", *SETTINGS, "--out"],
+        "demo": ["demo", "--out"],
+        "reproduce": ["reproduce", "acceptance", "--out"],
+        "fit.run": ["fit", tmp_path / "table.csv", "--target", "y", "--out"],
+    }
+    for name, command in commands.items():
+        with locked(tmp_path / name):
+            code, _, stderr = widebnn(*command, tmp_path / name.removesuffix(".run"))
+            assert code == 2 and "in use by another process" in stderr.replace("\n", " "), stderr
+            assert [path.name for path in (tmp_path / name).iterdir()] == ["lock"]
+
+
+def test_other_test_rows_are_not_mixed_in(tmp_path, widebnn):
+    """The table is edited between a run and its continuation: the training rows are the same, a test row is not."""
+    rng = np.random.default_rng(0)
+    rows = [f"{x:.3f},{np.sin(x):.3f}\n" for x in rng.uniform(-2, 2, 30)]
+    table = tmp_path / "table.csv"
+    table.write_text("x,y\n" + "".join(rows))
+    arguments = ["--data", table, "--n-train", 20, "--n-test", 10, "--width", 8, "--burn-in", 10, "--sampler", "pcn"]
+    assert widebnn("sample", *arguments, "--steps", 20, "--out", tmp_path / "run")[0] == 0
+    table.write_text("x,y\n" + "".join([*rows[:-1], "1.234,0.5\n"]))
+    code, _, stderr = widebnn("resume", tmp_path / "run", "--steps", 40)
+    assert code == 2 and "other values of" in stderr and "mean_test" in stderr
 
 
 class Killed(BaseException):

@@ -108,7 +108,6 @@ def test_the_repository_has_none_of_it(capsys):
     assert {path.relative_to(ROOT).parts[0] for path in unsafe.files(ROOT)} >= {
         "src",
         "tests",
-        "reliability",
         "README.md",
     }
     assert all(len(reason.split()) > 5 for _, reason in unsafe.ALLOWED.values())

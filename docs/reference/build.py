@@ -19,8 +19,17 @@ import pdoc.doc
 import pdoc.render
 
 PUBLIC = {
-    "widebnn": ["networks", "posteriors", "samplers", "sampling", "estimators", "diagnostics", "data", "experiments"],
-    "widebnn.networks": ["nngp", "evidence"],
+    "widebnn": [
+        "networks",
+        "limits",
+        "posteriors",
+        "samplers",
+        "sampling",
+        "estimators",
+        "diagnostics",
+        "data",
+        "reproduction",
+    ],
 }
 """Packages and the modules below them that have a page; all other names are those in ``__all__``."""
 
@@ -52,7 +61,7 @@ def give_constructor_its_module(value: Any) -> None:
 def build(folder: Path) -> list[Path]:
     """Write all pages, the index and the search index; the paths of all, the index last."""
     pdoc.render.configure(
-        docformat="restructuredtext", show_source=False, template_directory=Path(__file__).parent, footer_text="widebnn"
+        docformat="google", show_source=False, template_directory=Path(__file__).parent, footer_text="widebnn"
     )
     jax.Array.__qualname__ = "Array"  # as users know it
     pages = modules()

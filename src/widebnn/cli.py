@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
 import io
 import json
-import os
 import sys
 import warnings
 from enum import StrEnum
@@ -17,15 +17,17 @@ from rich.console import Console
 from rich.table import Table
 
 from widebnn.commands import evaluate, fit, fit_table, predict
-from widebnn.durable import damaged_files, write_bytes, write_checksums
+from widebnn.durable import damaged_files, locked, make_folder, output, replacing, write_bytes, write_checksums
 from widebnn.errors import DamageWarning, WidebnnError, readable
-from widebnn.unfinished import begin, begun, check_names, check_settings, make_folder
+from widebnn.unfinished import begin, begun, check_names, check_settings
+from widebnn.verbosity import console as new_console
+from widebnn.verbosity import is_quiet, progress, with_verbosity
 
 app = typer.Typer(
     help="Exact posterior sampling of wide Bayesian neural networks.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -46,12 +48,6 @@ class Coordinates(StrEnum):
     reparametrised = "reparametrised"
     marginal = "marginal"
     function = "function"
-
-
-class Space(StrEnum):
-    """Which coordinates the chain has, for --help."""
-
-    reduced = "reduced"
     full = "full"
 
 
@@ -70,15 +66,24 @@ class Sampler(StrEnum):
     hmc = "hmc"
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"widebnn {importlib.metadata.version('widebnn')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _top() -> None:
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Exact posterior sampling of wide Bayesian neural networks.
 
     Start with: widebnn sample --out runs/first
     """
 
 
-@app.command()
 def sample(
     data: Annotated[
         str, typer.Option(help="digits, cifar10, mnist, or the path of a .csv table or of an .npz file with x and y.")
@@ -87,6 +92,14 @@ def sample(
     target_column: Annotated[
         str | None, typer.Option("--target", help="Column of a .csv table to predict.", show_default="the last")
     ] = None,
+    classify: Annotated[bool, typer.Option("--classify", help="The target of a .csv table is a class.")] = False,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Column of a .csv table to leave out; may be given repeatedly.")
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of a .csv table whose numbers are names of categories; may be given repeatedly."),
+    ] = None,
     n_train: Annotated[int, typer.Option(help="Number of training rows, from the first.")] = 256,
     n_test: Annotated[int, typer.Option(help="Number of test rows.")] = 128,
     width: Annotated[int, typer.Option(help="Units per hidden layer.")] = 1024,
@@ -94,21 +107,15 @@ def sample(
     activation: Annotated[Activation, typer.Option(help="Activation; gelu is the exact one.")] = Activation.gelu,
     noise: Annotated[float, typer.Option(help="Standard deviation of the observations.")] = 0.1,
     coordinates: Annotated[
-        Coordinates, typer.Option(help="What the chain moves in; all give the same posterior over functions.")
+        Coordinates, typer.Option(help="What the chain moves in; all give the same posterior over functions. full is the paper's chain on all "
+            "weights, exactly in law, at the cost of function (one hidden layer).")
     ] = Coordinates.function,
-    space: Annotated[
-        Space,
-        typer.Option(
-            help="For function coordinates: reduced moves what the data sees; full is the paper's chain on all "
-            "weights, exactly in law, at the same cost (one hidden layer)."
-        ),
-    ] = Space.reduced,
     carry: Annotated[
         bool | None,
         typer.Option(
-            help="For function coordinates: let the chain carry the function at the test inputs, so that their "
+            help="For function and full coordinates: let the chain carry the function at the test inputs, so that their "
             "autocorrelation is that of the chain; otherwise they are drawn afresh.",
-            show_default="with --space full",
+            show_default="with --coordinates full",
         ),
     ] = None,
     sampler: Annotated[Sampler, typer.Option(help="Markov kernel; lmc is the paper's name for mala.")] = Sampler.auto,
@@ -140,6 +147,9 @@ def sample(
         "data": _absolute(data),
         "data_dir": None if data_dir is None else str(data_dir.absolute()),
         "target_column": target_column,
+        "classify": classify,
+        "drop": drop or [],
+        "text": text or [],
         "n_train": n_train,
         "n_test": n_test,
         "width": width,
@@ -147,7 +157,6 @@ def sample(
         "activation": activation.value,
         "noise": noise,
         "coordinates": coordinates.value,
-        "space": space.value,
         "carry": carry,
         "sampler": sampler.value,
         "step_size": step_size,
@@ -161,13 +170,16 @@ def sample(
         "dtype": dtype,
         "checkpoint_seconds": checkpoint_seconds,
     }
-    if out is not None:
-        if (out / "summary.json").exists():
-            raise WidebnnError(
-                f"{out} already holds a run; choose another --out, or make it longer by widebnn resume {out} --steps N."
-            )
+    if out is None:
+        _sample(settings, None, as_json)
+        return
+    if (out / "summary.json").exists():
+        raise WidebnnError(
+            f"{out} already holds a run; choose another --out, or make it longer by widebnn resume {out} --steps N."
+        )
+    with locked(out):
         begin(out, "sample", settings)
-    _sample(settings, out, as_json)
+        _sample(settings, out, as_json)
 
 
 def _sample(given: dict[str, Any], folder: Path | None, as_json: bool) -> None:
@@ -183,18 +195,22 @@ def _sample(given: dict[str, Any], folder: Path | None, as_json: bool) -> None:
     width, depth = check_integer("width", given["width"], 1), check_integer("depth", given["depth"], 1, MOST_LAYERS)
     data_dir = None if given["data_dir"] is None else Path(given["data_dir"])
     dataset = load_dataset(
-        given["data"], given["n_train"], given["n_test"], data_dir=data_dir, target=given["target_column"]
+        given["data"],
+        given["n_train"],
+        given["n_test"],
+        data_dir=data_dir,
+        target=given["target_column"],
+        **{name: given[name] for name in ("classify", "drop", "text")},
     )
     network = widebnn.dense(dataset.x_train.shape[1], [width] * depth, given["activation"])
     has_test = len(dataset.x_test) > 0
-    carried = has_test and (given["space"] == Space.full if given["carry"] is None else given["carry"])
+    carried = has_test and (given["coordinates"] == Coordinates.full if given["carry"] is None else given["carry"])
     target = widebnn.posterior(
         network,
         dataset.x_train,
         dataset.y_train,
         noise=given["noise"],
         coordinates=given["coordinates"],
-        space=given["space"],
         carry=dataset.x_test if carried else None,
         dtype=given["dtype"],
     )
@@ -204,25 +220,25 @@ def _sample(given: dict[str, Any], folder: Path | None, as_json: bool) -> None:
         **{name: given[name] for name in ("steps", "burn_in", "thin", "chains", "seed")},
         collect=widebnn.track(target, dataset.x_test if has_test and not carried else None),
         store=None if folder is None else folder / CHAINS,
+        progress=progress(),
         checkpoint_seconds=given["checkpoint_seconds"],
         **options,
     )
     summary: dict[str, Any] = {"data": dataset.name, "n_train": len(dataset.x_train), "n_test": len(dataset.x_test)}
-    summary |= {name: given[name] for name in ("width", "depth", "activation", "noise", "coordinates", "space")}
+    summary |= {name: given[name] for name in ("width", "depth", "activation", "noise", "coordinates")}
     summary |= {"carry": carried, "sampler": given["sampler"], "dtype": given["dtype"], **options}
     summary |= summarise(result, dataset)
     if folder is not None:
         _write(folder, result, dataset, summary)
-    _show(summary, folder, Console(stderr=as_json))
+    _show(summary, folder, new_console(stderr=as_json))
     if as_json:
         typer.echo(json.dumps(summary))
     if result.interrupted:
         if folder is not None:
-            Console(stderr=as_json).print(f"Interrupted: widebnn resume {folder} goes on.", highlight=False)
+            new_console(stderr=as_json).print(f"Interrupted: widebnn resume {folder} goes on.", highlight=False)
         raise typer.Exit(130)
 
 
-@app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="The --out of widebnn sample, or the .run folder of widebnn fit.")],
     steps: Annotated[
@@ -241,16 +257,16 @@ def resume(
             raise WidebnnError("--steps and --json are for runs of widebnn sample; leave them out.")
         fit_table(settings)
     else:
-        if damaged := damaged_files(folder / CHECKSUMS, OUTPUTS):
-            warnings.warn(
-                f"{folder} was damaged ({', '.join(damaged)}): written again from the chains",
-                DamageWarning,
-                stacklevel=1,
-            )
-        _sample(settings if steps is None else settings | {"steps": steps}, folder, as_json)
+        with locked(folder):
+            if damaged := damaged_files(folder / CHECKSUMS, OUTPUTS):
+                warnings.warn(
+                    f"{folder} was damaged ({', '.join(damaged)}): written again from the chains",
+                    DamageWarning,
+                    stacklevel=1,
+                )
+            _sample(settings if steps is None else settings | {"steps": steps}, folder, as_json)
 
 
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for draws.nc, summary.json and summary.png.")] = Path("runs/demo"),
 ) -> None:
@@ -258,17 +274,25 @@ def demo(
 
     Takes about a minute. Example: widebnn demo --out runs/demo
     """
+    if (out / "summary.json").exists():
+        raise WidebnnError(f"{out} already holds a run; choose another --out or remove it first.")
+    with locked(out):
+        make_folder(out)
+        _demo(out, new_console())
+
+
+def _demo(folder: Path, console: Console) -> None:
     import widebnn
     from widebnn.data import load_dataset
     from widebnn.demo import WIDTHS, pcn_acceptance_by_width
     from widebnn.diagnostics import summarise
 
-    folder = _prepare(out)
-    console = Console()
     dataset = load_dataset("digits", 256, 128)
     target = widebnn.posterior(widebnn.dense(64, [1024]), dataset.x_train, dataset.y_train, carry=dataset.x_test)
     console.print("Sampling the posterior of 1024 GELU units given 256 images of digits ...")
-    result = widebnn.sample(target, steps=150, burn_in=120, chains=2, collect=widebnn.track(target))
+    result = widebnn.sample(
+        target, steps=150, burn_in=120, chains=2, collect=widebnn.track(target), progress=progress()
+    )
     settings = {"data": "digits", "width": 1024, "depth": 1, "sampler": "auto", "coordinates": "function"}
     summary: dict[str, Any] = settings | summarise(result, dataset)
     acceptance = {}
@@ -276,17 +300,12 @@ def demo(
         acceptance[width] = rate
         console.print(f"pCN acceptance at width {width}: {rate:.2f} ({len(acceptance)} of {len(WIDTHS)})")
     summary["pcn_acceptance_by_width"] = acceptance
-    if folder is not None:
-        _write(folder, result, dataset, summary, acceptance)
+    _write(folder, result, dataset, summary, acceptance)
     ess_per_second = 1000 * (summary["ess_per_step"]["lp"] or 0) / summary["ms_per_step"]
     console.print(
         f"{summary['test_accuracy']:.0%} of test images right, {summary['ms_per_step']:.0f} ms per draw, "
-        f"{ess_per_second:.1f} effective draws per second, R-hat {summary['rhat']:.3f}. Picture: {out}/summary.png"
+        f"{ess_per_second:.1f} effective draws per second, R-hat {summary['rhat']:.3f}. Picture: {folder}/summary.png"
     )
-
-
-for command in (fit, predict, evaluate):
-    app.command()(command)
 
 
 class Downloadable(StrEnum):
@@ -296,7 +315,6 @@ class Downloadable(StrEnum):
     mnist = "mnist"
 
 
-@app.command()
 def download(
     name: Annotated[Downloadable, typer.Argument(help="Which data set.")],
     data_dir: Annotated[Path, typer.Option(help="Folder for its files; pass it to the other commands.")],
@@ -307,7 +325,7 @@ def download(
     """
     from widebnn.data import download as fetch
 
-    Console().print(f"{name.value} is in {fetch(name.value, data_dir)}", highlight=False)
+    new_console().print(f"{name.value} is in {fetch(name.value, data_dir)}", highlight=False)
 
 
 class Experiment(StrEnum):
@@ -336,7 +354,6 @@ class EngineName(StrEnum):
     ray = "ray"
 
 
-@app.command()
 def reproduce(
     what: Annotated[Experiment, typer.Argument(help="Which experiment; all runs every one.")] = Experiment.all,
     scale: Annotated[
@@ -348,9 +365,7 @@ def reproduce(
     ] = ScaleName.smoke,
     data: Annotated[str, typer.Option(help="digits, cifar10 or mnist.")] = "digits",
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the run; the same command goes on where it stopped.")] = Path(
-        "runs/reproduce"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder of the run; the same command resumes it.")] = Path("runs/reproduce"),
     samplers: Annotated[str | None, typer.Option(help="Only these, separated by commas: pcn,pcnl,lmc,...")] = None,
     widths: Annotated[str | None, typer.Option(help="Instead of the scale's, separated by commas.")] = None,
     step_sizes: Annotated[str | None, typer.Option(help="Instead of the scale's, separated by commas.")] = None,
@@ -367,18 +382,18 @@ def reproduce(
 ) -> None:
     """Re-run the paper's experiments and write figures, a table of its numbers beside ours, and report.html.
 
-    Interrupt it whenever you like: finished cells are kept, and the same command goes on, with any engine.
+    Interrupt it whenever you like: finished cells are kept, and the same command resumes the run, with either engine.
 
     Example: widebnn reproduce all --scale laptop --data cifar10 --data-dir DIR --out runs/paper
     """
     from widebnn.compilation import compile_quickly
     from widebnn.data import load_dataset
     from widebnn.errors import check_choice, check_integer, check_real
-    from widebnn.experiments import EXPERIMENTS, SCALES, plan, run_grid
-    from widebnn.experiments.cells import LABELS
-    from widebnn.experiments.grid import write_config
-    from widebnn.experiments.report import write_report
-    from widebnn.experiments.sweep import engine_named
+    from widebnn.reproduction import EXPERIMENTS, SCALES, plan, run_grid
+    from widebnn.reproduction.cells import LABELS
+    from widebnn.reproduction.engines import engine_named
+    from widebnn.reproduction.grid import write_config
+    from widebnn.reproduction.report import write_report
 
     if scale is ScaleName.smoke:
         compile_quickly()
@@ -402,16 +417,17 @@ def reproduce(
         "scale": scale.value,
         "seed": seed,
     }
-    write_config(out, config)
-    console = Console()
-    console.print(f"{len(cells)} cells, results in {out}", highlight=False)
-    try:
-        with engine_named(engine.value, workers, address) as where:
-            results = run_grid(cells, dataset, out, engine=where)
-    except KeyboardInterrupt:
-        console.print(f"Interrupted: finished cells are in {out}, and the same command goes on.", highlight=False)
-        raise typer.Exit(130) from None
-    summary = write_report(out, results, dataset, size, config)
+    console = new_console()
+    with locked(out):
+        write_config(out, config)
+        console.print(f"{len(cells)} cells, results in {out}", highlight=False)
+        try:
+            with engine_named(engine.value, workers, address) as where:
+                results = run_grid(cells, dataset, out, console.print if is_quiet() else None, where)
+        except KeyboardInterrupt:
+            console.print(f"Interrupted: finished cells are in {out}; the same command resumes the run.", highlight=False)
+            raise typer.Exit(130) from None
+        summary = write_report(out, results, dataset, size, config)
     for claim in summary["claims"]:
         console.print(f"{claim['verdict']}: {claim['claim']}", highlight=False)
     console.print(f"Wrote report.html, summary.json and figures to {out}", highlight=False)
@@ -425,6 +441,9 @@ def _whole(name: str, text: str) -> int:
         raise WidebnnError(f"{name} must be whole numbers separated by commas, got {text!r}.")
     return int(text)
 
+
+for command in (sample, resume, demo, fit, predict, evaluate, download, reproduce):
+    app.command()(with_verbosity(command))
 
 SETTINGS = inspect.signature(sample).parameters.keys() - {"out", "as_json"}
 MOST_LAYERS = 1000
@@ -441,27 +460,17 @@ def _absolute(data: str) -> str:
     return str(path.absolute()) if path.suffix in (".csv", ".npz") else data
 
 
-def _prepare(out: Path | None) -> Path | None:
-    """Create the output folder before any work is done, and never write over another run."""
-    if out is None:
-        return None
-    if (out / "summary.json").exists():
-        raise WidebnnError(f"{out} already holds a run; choose another --out or remove it first.")
-    make_folder(out)
-    return out
-
-
 def _write(folder: Path, result, dataset, summary: dict[str, Any], acceptance: dict | None = None) -> None:
     from widebnn.figures import run_figure
 
-    draws = folder / ".draws.nc.tmp"
-    result.to_datatree().to_netcdf(draws, engine="h5netcdf")
-    os.replace(draws, folder / "draws.nc")
     picture = io.BytesIO()
     run_figure(result, dataset, summary, acceptance).savefig(picture, format="png", dpi=150)
-    write_bytes(folder / "summary.png", picture.getvalue())
-    write_bytes(folder / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
-    write_checksums(folder / CHECKSUMS, OUTPUTS)
+    with output(folder):
+        with replacing(folder / "draws.nc") as draws:
+            result.to_datatree().to_netcdf(draws, engine="h5netcdf")
+        write_bytes(folder / "summary.png", picture.getvalue())
+        write_bytes(folder / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
+        write_checksums(folder / CHECKSUMS, OUTPUTS)
 
 
 def _show(summary: dict[str, Any], folder: Path | None, console: Console) -> None:
@@ -497,8 +506,12 @@ def main() -> None:
     warnings.showwarning = lambda message, *_: _complain(f"warning: {message}")
     try:
         app()
-    except (WidebnnError, OSError) as error:
+    except WidebnnError as error:
         _complain(f"error: {error}")
+        sys.exit(2)
+    except OSError as error:
+        what = error.filename or "a file"
+        _complain(f"error: {what} cannot be used ({error.strerror or error}); check its path and its permissions.")
         sys.exit(2)
     except MemoryError:
         _complain(

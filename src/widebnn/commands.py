@@ -8,7 +8,6 @@ import io
 import json
 import math
 import os
-import secrets
 import shutil
 import sys
 import time
@@ -23,13 +22,18 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table as Grid
 
-from widebnn.errors import WidebnnError, check_real, readable
+from widebnn.durable import locked, make_folder, output, write_bytes
+from widebnn.errors import WidebnnError, check_real
+from widebnn.verbosity import console as new_console
+from widebnn.verbosity import is_quiet, is_verbose, progress
+from widebnn.verbosity import say as _say
+from widebnn.verbosity import say_notes as _say_notes
 
 if TYPE_CHECKING:  # importing these takes time that --help should not
     import numpy as np
+    import pandas as pd
 
-    from widebnn.data.encoding import TableEncoding
-    from widebnn.data.table import Table
+    from widebnn.data import TableEncoder
 
 BATCH = 2048
 """Rows predicted at a time: a prediction at one row is some thousand numbers."""
@@ -134,7 +138,8 @@ def fit(
     """Fit a wide Bayesian neural network to a table and save it.
 
     Columns of numbers are used as they are; columns of text become a 0/1 input for each value. Missing values may
-    stay empty: numbers get the median and a 0/1 input that says so. Rows without a target are left out. Chains run
+    stay empty: numbers get the median and a 0/1 input that says so. Rows without a target are left out. Cells are
+    separated by commas, semicolons or tabs. Chains run
     until there are enough effective draws, or for --max-minutes: thousands of rows or little noise take longer.
 
     Example: widebnn fit train.csv --target price --out model
@@ -173,8 +178,7 @@ SAMPLING = ("chains", "burn_in", "target_ess", "max_steps", "max_minutes")
 
 def fit_table(settings: dict[str, Any]) -> None:
     """Fit, or go on with, what the settings say; while it runs the chains are in a folder beside the model's."""
-    from widebnn.data.encoding import learn_encoding, with_target
-    from widebnn.data.table import read_table
+    from widebnn.data import TableEncoder, read_table, with_target
     from widebnn.estimators.saving import check_free, save
     from widebnn.unfinished import begin, check_names
 
@@ -182,12 +186,12 @@ def fit_table(settings: dict[str, Any]) -> None:
     began = time.perf_counter()
     notes: list[str] = []
     table, target, classify = Path(settings["table"]), settings["target"], settings["classify"]
-    folder, console = check_free(settings["out"]), Console()
-    rows = with_target(read_table(table), target, notes)
-    encoding = learn_encoding(
-        rows, target, classify=classify, drop=settings["drop"], text=settings["text"], notes=notes
+    folder, console = check_free(settings["out"]), new_console()
+    rows = with_target(read_table(table, notes), target, notes)
+    encoding = TableEncoder.fit(
+        rows, target=target, classify=classify, drop=settings["drop"], text=settings["text"], notes=notes
     )
-    x, y = encoding.encode(rows, notes), encoding.targets(rows)
+    x, y = encoding.transform(rows, notes), encoding.targets(rows)
     inputs = f"{len(encoding.columns)} columns, {x.shape[1]} inputs ({_some(encoding.inputs)})"
     noise = settings["noise"]
     running = folder.with_name(folder.name + ".run")
@@ -198,7 +202,7 @@ def fit_table(settings: dict[str, Any]) -> None:
         tails=settings["tails"],
         noise=noise if noise in (None, "sample") else check_real("noise", noise, above=0),
         random_state=settings["random_state"],
-        progress=None,
+        progress=progress(),
         store=str(running),
         **{name: settings[name] for name in NETWORK + SAMPLING},
     )
@@ -206,21 +210,25 @@ def fit_table(settings: dict[str, Any]) -> None:
     _say(console, f"Fitting {target!r} to {len(x)} rows, {inputs}")
     if settings["max_minutes"] is not None:
         _say(console, f"Draws end after {settings['max_minutes']:g} minutes, enough or not (--max-minutes)")
-    if begin(running, "fit", settings):
-        _say(console, f"Going on with the fit in {running}")
-    try:
-        model = estimator.fit(x, y)
-    except KeyboardInterrupt:
-        _say(console, f"Interrupted: {folder} was not written; the same command, or widebnn resume {running}, goes on.")
-        # A program may still run in JAX's threads, and the interpreter would crash if it took its data away.
-        sys.stdout.flush()
-        os._exit(130)
-    except WidebnnError:
-        if not any(path.is_dir() for path in running.iterdir()):
-            shutil.rmtree(running)  # refused before anything ran
-        raise
-    save(model, folder, {"table": encoding.to_json()})
-    shutil.rmtree(running)
+    with locked(running):
+        if begin(running, "fit", settings):
+            _say(console, f"Going on with the fit in {running}")
+        try:
+            model = estimator.fit(x, y)
+        except KeyboardInterrupt:
+            _say(
+                console,
+                f"Interrupted: {folder} was not written; the same command, or widebnn resume {running}, goes on.",
+            )
+            # A program may still run in JAX's threads, and the interpreter would crash if it took its data away.
+            sys.stdout.flush()
+            os._exit(130)
+        except WidebnnError:
+            if not any(path.is_dir() for path in running.iterdir()):
+                shutil.rmtree(running)  # refused before anything ran
+            raise
+        save(model, folder, {"table": encoding.to_json()})
+        shutil.rmtree(running)
     _show(console, "the model", _summary(model) | {"seconds in total": time.perf_counter() - began})
     if model.hyperparameters_.input_scales is not None:
         scales = sorted(zip(model.hyperparameters_.input_scales, encoding.inputs, strict=True), reverse=True)
@@ -233,7 +241,10 @@ def fit_table(settings: dict[str, Any]) -> None:
 def predict(
     model: ModelFolder,
     table: Annotated[Path, typer.Argument(help="CSV file with the columns of the training table, in any order.")],
-    out: Annotated[Path | None, typer.Option(help="CSV file to write.", show_default="standard output")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="CSV file to write; missing folders are created.", show_default="standard output"),
+    ] = None,
     quantiles: Annotated[
         str, typer.Option(help="Of a new observation, for regression, separated by commas.")
     ] = "0.05,0.5,0.95",
@@ -246,7 +257,7 @@ def predict(
 
     Example: widebnn predict model new.csv --out predictions.csv
     """
-    from widebnn.data.table import read_table
+    from widebnn.data import read_table
 
     levels = [check_real("each of quantiles", one, above=0, at_most=1) for one in quantiles.split(",")]  # type: ignore[arg-type]
     if 1.0 in levels:
@@ -255,11 +266,11 @@ def predict(
         _check_file(out, force)
     fitted, encoding = _load(model)
     notes: list[str] = []
-    rows = read_table(table, 1)
+    rows = read_table(table, notes)
     if encoding.target in rows.columns:
-        notes.append(f"{rows.what(encoding.target)} is what the model predicts, and is ignored.")
-    x = encoding.encode(rows, notes)
-    console = Console(stderr=True)
+        notes.append(f"column {encoding.target!r} of {table} is what the model predicts, and is ignored.")
+    x = encoding.transform(rows, notes)
+    console = new_console(stderr=True)
     _say_notes(console, notes)
     if encoding.classes:
         header = ["class", *(f"p[{label}]" for label in fitted.classes_)]
@@ -283,15 +294,18 @@ def predict(
     if out is None:
         sys.stdout.write(text.getvalue())
     else:
+        created = "" if out.parent.is_dir() else f" (created folder {out.parent})"
         _write(out, text.getvalue().encode())
-        _say(console, f"Wrote {len(x)} rows of {_some(header)} to {out}")
+        _say(console, f"Wrote {len(x)} rows of {_some(header)} to {out}{created}")
 
 
 def evaluate(
     model: ModelFolder,
     table: Annotated[Path, typer.Argument(help="CSV file with the columns of the training table and the target.")],
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for calibration.png and scores.json.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for calibration.png and scores.json; created if missing.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over the files that are there.")] = False,
 ) -> None:
     """Compare predictions with the truth in rows that did not train.
@@ -301,8 +315,7 @@ def evaluate(
 
     Example: widebnn evaluate model test.csv --out evaluation
     """
-    from widebnn.data.encoding import with_target
-    from widebnn.data.table import read_table
+    from widebnn.data import read_table, with_target
     from widebnn.diagnostics.calibration import classification_scores, regression_scores, reliability
     from widebnn.figures import coverage_figure, reliability_figure
 
@@ -311,12 +324,12 @@ def evaluate(
         _check_file(file, force)
     fitted, encoding = _load(model)
     notes: list[str] = []
-    rows = read_table(table)
+    rows = read_table(table, notes)
     if encoding.target not in rows.columns:
         raise WidebnnError(f"{table} has no column {encoding.target!r}, which the model predicts; add it to compare.")
     rows = with_target(rows, encoding.target, notes)
-    x, y = encoding.encode(rows, notes), encoding.targets(rows)
-    console = Console(stderr=as_json)
+    x, y = encoding.transform(rows, notes), encoding.targets(rows)
+    console = new_console(stderr=as_json)
     _say_notes(console, notes)
     title = f"{encoding.target} in {table.name}, {len(x)} rows"
     if encoding.classes:
@@ -370,15 +383,15 @@ def _estimator(
     return estimators.WideBNNRegressor(target_transform=transform or "auto", noise_tails=tails or "auto", **parameters)
 
 
-def _load(folder: Path) -> tuple[Any, TableEncoding]:
+def _load(folder: Path) -> tuple[Any, TableEncoder]:
     """The estimator and the encoding of its tables."""
-    from widebnn.data.encoding import TableEncoding
+    from widebnn.data import TableEncoder
     from widebnn.estimators.saving import load_with_extra
 
     fitted, extra = load_with_extra(folder, posterior=False)
     if "table" not in extra:
         raise WidebnnError(f"{folder} was not fitted to a table by widebnn fit; load it in Python, which made it.")
-    encoding = TableEncoding.from_json(extra["table"])
+    encoding = TableEncoder.from_json(extra["table"])
     one_target = getattr(fitted, "single_output_", True)  # what widebnn fit makes
     classes = encoding.classes == hasattr(fitted, "classes_")
     if len(encoding.inputs) != fitted.n_features_in_ or not classes or not one_target:
@@ -392,7 +405,7 @@ def _in_batches(function: Callable[..., tuple[np.ndarray, ...]], *arrays: np.nda
 
     console = Console(stderr=True)
     starts = range(0, len(arrays[0]), BATCH)
-    quiet = len(starts) < 3 or not console.is_terminal
+    quiet = is_quiet() or len(starts) < 3 or not console.is_terminal
     parts = [
         function(*(array[start : start + BATCH] for array in arrays))
         for start in track(starts, "predicting", console=console, transient=True, disable=quiet)
@@ -400,29 +413,31 @@ def _in_batches(function: Callable[..., tuple[np.ndarray, ...]], *arrays: np.nda
     return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
-def _indices(classes: np.ndarray, labels: np.ndarray, table: Table, target: str) -> np.ndarray:
+def _indices(classes: np.ndarray, labels: np.ndarray, table: pd.DataFrame, target: str) -> np.ndarray:
     """Where the model has each label; one that it does not have has no probability."""
     import numpy as np
 
-    from widebnn.data.table import refuse_cell
+    from widebnn.data.encoder import refuse_cell
 
     index = {str(label): i for i, label in enumerate(classes.tolist())}
     cells = [str(label) for label in labels.tolist()]
     unknown = [at for at, cell in enumerate(cells) if cell not in index]
     if unknown:
-        problem = f"is no class of the model ({_some(list(index))}): remove such rows, or fit to a table that has it"
-        refuse_cell(table.what(target), cells, table.lines, unknown[0], problem)
+        problem = f"is not a class of the model ({_some(list(index))}): remove such rows, or fit to a table that has it"
+        refuse_cell(table, target, unknown[0], problem)
     return np.array([index[cell] for cell in cells])
 
 
-def _check_finite(table: Table, columns: list[np.ndarray]) -> None:
+def _check_finite(table: pd.DataFrame, columns: list[np.ndarray]) -> None:
     import numpy as np
+
+    from widebnn.data.encoder import place
 
     bad = np.flatnonzero(~np.isfinite(np.stack(columns)).all(axis=0))
     if len(bad):
         raise WidebnnError(
-            f"the row in line {table.lines[bad[0]]} of {table.path} has no finite prediction: its numbers are too far "
-            "from those of the training table; check them."
+            f"the row in {place(table, bad[0])} of {table.attrs['source']} has no finite prediction: its numbers are "
+            "too far from those of the training table; check them."
         )
 
 
@@ -433,26 +448,18 @@ def _summary(model: Any) -> dict[str, Any]:
     """What was chosen and how well the chains mixed."""
     chosen, found = model.hyperparameters_, model.diagnostics_
     rows: dict[str, Any] = {"hidden layers": chosen.depth, "units per layer": model.width}
-    rows |= {"activation": chosen.activation, "log evidence (infinite width)": chosen.log_evidence}
+    rows["activation"] = chosen.activation
     if hasattr(model, "noise_"):
         bent = model.y_bend_ is not None
         rows["scale of the target"] = f"asinh(target / {model.y_bend_[0]:.4g})" if bent else "as it is"
         rows["noise, in units of the target" + (", at its median" if bent else "")] = float(model.noise_.mean())
         rows["tails of the noise"] = "normal" if chosen.row_noise is None else "heavy"
-    for name in ("weight", "bias", "readout_weight", "readout_bias"):
-        rows[f"prior std: {name.replace('_', ' ')}"] = getattr(chosen, f"{name}_std")
+    if is_verbose():
+        rows["log evidence (infinite width)"] = chosen.log_evidence
+        for name in ("weight", "bias", "readout_weight", "readout_bias"):
+            rows[f"prior std: {name.replace('_', ' ')}"] = getattr(chosen, f"{name}_std")
     rows |= {"draws": found["draws"], "effective draws": found["ess"], "largest R-hat": found["rhat"]}
     return rows | {"acceptance rate": found["acceptance_rate"], "steps per chain": found["steps"]}
-
-
-def _say(console: Console, line: str) -> None:
-    """A line as it is: not wrapped, and brackets are no markup."""
-    console.print(readable(line), highlight=False, markup=False, soft_wrap=True)
-
-
-def _say_notes(console: Console, notes: list[str]) -> None:
-    for note in notes:
-        _say(console, f"note: {note}")
 
 
 def _show(console: Console, title: str, rows: dict[str, Any]) -> None:
@@ -475,14 +482,10 @@ def _check_file(path: Path, force: bool) -> None:
         raise WidebnnError(f"{path} is a folder; give the name of a file.")
     if path.exists() and not force:
         raise WidebnnError(f"{path} is there already; choose another --out, or write over it with --force.")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
 
 
 def _write(path: Path, content: bytes) -> None:
     """Complete or not at all."""
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with output(path):
+        write_bytes(path, content)

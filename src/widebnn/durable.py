@@ -17,17 +17,22 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+
+from widebnn.errors import StoreError, WidebnnError
 
 MAGIC = b"widebnn-record 1\n"
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
           "float16", "float32", "float64")  # fmt: skip
 LONGEST_LINE = 2**24
 DIGITS = 64
+LOCK = "lock"
+"""The file by which a process has a folder to itself."""
 
 
 class DamageError(ValueError):
@@ -42,21 +47,123 @@ class Record(NamedTuple):
     checksum: str
 
 
-def write_bytes(path: Path, data: bytes | list[bytes | memoryview]) -> None:
-    """Replace a file or leave the old one: temporary file, fsync, rename, fsync of the folder."""
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}.tmp")
+def write_bytes(path: Path, data: bytes | list[bytes | memoryview], *, lasting: bool = True) -> None:
+    """Replace a file or leave the old one: temporary file, fsync, rename, fsync of the folder.
+
+    The temporary file is new and has a random name, so nothing that somebody put into the folder is written through,
+    and a symbolic link at ``path`` itself is replaced and not followed.
+
+    Args:
+        path: The file to write.
+        data: Its contents, whole or in parts.
+        lasting: False leaves out fsync, for files that nobody needs after a crash.
+
+    Raises:
+        OSError: The system cannot write there; the old file is as it was.
+    """
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("xb") as file:
+        with temporary.open("xb") as file:  # O_CREAT | O_EXCL, which follows no link
             for part in [data] if isinstance(data, bytes) else data:
                 file.write(part)
             file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
-        sync(path.parent)
+        if lasting:
+            sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A private path for a library that writes files by name; what is there in the end replaces ``path``.
+
+    It lies in a new folder with a random name that only this user can enter, beside ``path``.
+
+    Raises:
+        OSError: The system cannot write there; the old file is as it was.
+
+    Example:
+        with replacing(folder / "draws.nc") as temporary:
+            tree.to_netcdf(temporary)
+    """
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", suffix=".tmp", dir=path.parent) as scratch:
+        temporary = Path(scratch) / path.name
+        yield temporary
+        sync(temporary)
+        os.replace(temporary, path)
+    sync(path.parent)
+
+
+@contextlib.contextmanager
+def output(path: Path) -> Iterator[None]:
+    """An error of the system while ``path`` is written as one sentence.
+
+    Raises:
+        WidebnnError: The system raised an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise WidebnnError(_cannot(Path(error.filename or path), error)) from None
+
+
+def _cannot(path: Path, error: OSError) -> str:
+    return f"{path} cannot be written ({error.strerror or error}); choose another folder or make room."
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder for output, and write to it: before any work whose result would be lost.
+
+    Raises:
+        WidebnnError: It cannot be created or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".{secrets.token_hex(8)}.tmp"
+        probe.touch(0o600, exist_ok=False)
+        probe.unlink()
+    except OSError as error:
+        raise WidebnnError(_cannot(folder, error)) from None
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Create a folder if it is not there, and keep other processes out of it, where the system has locks.
+
+    Raises:
+        StoreError: Another process is in it, or it cannot be written.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder} must be a folder, new or of an earlier run, and is a file; choose another.")
+    path = folder / LOCK
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # A link to elsewhere is not followed, and a pipe is not waited for.
+        lock = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "ab")
+    except OSError as error:
+        raise StoreError(_cannot(folder, error)) from None
+    with lock:
+        if not _take(lock, path):
+            raise StoreError(f"{folder} is in use by another process; wait for it, or choose another folder.")
+        yield
+
+
+def _take(lock: IO[bytes], path: Path) -> bool:
+    """Whether the lock is ours, and still the one that others find: the folder may have been removed by its owner."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(lock.fileno()), os.stat(path, follow_symlinks=False))
+    except OSError:
+        return False
 
 
 def sync(path: Path) -> None:

@@ -111,3 +111,27 @@ def check_numbers(name: str, value: Any) -> np.ndarray:
     if bad:
         raise WidebnnError(f"{name} has {bad} NaN or infinite entries; remove or impute them first.")
     return array
+
+
+def check_inputs(name: str, value: Any, columns: int | None = None) -> np.ndarray:
+    """Return ``value`` as a float64 matrix if it is finite, not empty and has ``columns`` columns (None: any)."""
+    array = check_numbers(name, value)
+    if array.ndim != 2:
+        raise WidebnnError(f"{name} must be a 2-D array, rows are inputs; got shape {array.shape}. Try reshape(-1, 1).")
+    if array.size == 0:
+        raise WidebnnError(f"{name} must have at least one row and one column; got shape {array.shape}.")
+    if columns is not None and array.shape[1] != columns:
+        raise WidebnnError(f"{name} must have {columns} columns, one per input feature; got shape {array.shape}.")
+    return array
+
+
+def check_targets(y: Any, rows: int) -> np.ndarray:
+    """Return ``y``, rows x outputs or a vector, as a float64 matrix if it is finite and not empty."""
+    y = check_numbers("y", y)
+    if y.ndim not in (1, 2):
+        raise WidebnnError(f"y must have shape (n,) or (n, outputs); got {y.shape}.")
+    if len(y) != rows:
+        raise WidebnnError(f"x and y must have the same number of rows; got {rows} and {len(y)}.")
+    if y.size == 0:
+        raise WidebnnError(f"y must have at least one row and one column; got shape {y.shape}.")
+    return y[:, None] if y.ndim == 1 else y

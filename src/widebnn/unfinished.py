@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from widebnn.durable import DamageError, read_record, write_record
+from widebnn.durable import LOCK, DamageError, make_folder, output, read_record, write_record
 from widebnn.errors import WidebnnError
 
 NAME = "command"
@@ -21,9 +21,11 @@ def begin(folder: Path, command: str, settings: dict[str, Any]) -> bool:
     """Note the command in its folder, or find the same one there (True); refuse to mix two.
 
     A command that ended before any chain was written, as for a setting that was wrong, leaves nothing to mix with.
-    The folder of a fit is removed in the end, and must be its own.
+    The folder of a fit is removed in the end, and must be its own. The caller has locked the folder: otherwise two
+    commands could both find it empty.
     """
-    if command == "fit" and folder.exists() and not (folder / NAME).exists() and any(folder.iterdir()):
+    others = folder.exists() and any(path.name != LOCK for path in folder.iterdir())
+    if command == "fit" and others and not (folder / NAME).exists():
         raise WidebnnError(
             f"{folder} is needed for the run and has something else in it; move that or choose another --out."
         )
@@ -38,16 +40,9 @@ def begin(folder: Path, command: str, settings: dict[str, Any]) -> bool:
             )
         return True
     make_folder(folder)
-    write_record(folder / NAME, {"kind": "command", "command": command, "settings": settings}, {})
+    with output(folder / NAME):
+        write_record(folder / NAME, {"kind": "command", "command": command, "settings": settings}, {})
     return False
-
-
-def make_folder(folder: Path) -> None:
-    """For what a command writes; before it does any work."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise WidebnnError(f"the folder {folder} cannot be made ({error.strerror}); choose another --out.") from None
 
 
 def begun(folder: Path) -> tuple[str, dict[str, Any]]:

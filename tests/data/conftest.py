@@ -1,12 +1,7 @@
-"""Small CIFAR-10 files in each layout, and what every data set has in common."""
+"""What every data set has in common."""
 
 import numpy as np
 import pytest
-
-import hostile_archives
-from widebnn.data import cifar10, downloads
-
-SMALL = hostile_archives.ROWS  # images in each official file here, instead of 10 000
 
 
 @pytest.fixture
@@ -21,28 +16,10 @@ def check_shapes():
 
 
 @pytest.fixture
-def make_records():
-    """CIFAR-10 records: a label and 3072 pixels in each row."""
-    return hostile_archives.records
+def write(tmp_path):
+    def write(content, name="table.csv"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
 
-
-@pytest.fixture
-def small(monkeypatch):
-    for module in (cifar10, downloads):
-        monkeypatch.setattr(module, "PER_FILE", SMALL)
-
-
-@pytest.fixture
-def official(tmp_path, make_records, small):
-    """Six official binary files, and the training and test records in file order."""
-    train, test = make_records(5 * SMALL, seed=1), make_records(SMALL, seed=2)
-    for i, name in enumerate(cifar10.BINARY.train):
-        train[SMALL * i : SMALL * (i + 1)].tofile(tmp_path / name)
-    test.tofile(tmp_path / "test_batch.bin")
-    return tmp_path, train, test
-
-
-@pytest.fixture
-def make_batch():
-    """A batch of the Python version."""
-    return hostile_archives.batch
+    return write

@@ -15,7 +15,7 @@ import widebnn
 from widebnn.estimators import WideBNNRegressor
 from widebnn.estimators.ensemble import Mixture, collect_networks, evaluate, mixture_quantiles, predictive, to_ensemble
 from widebnn.likelihoods.readout import condition
-from widebnn.networks.nngp import gp_posterior
+from widebnn.limits import gp_posterior
 from widebnn.precision import double_precision
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("regressor")]

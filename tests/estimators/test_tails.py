@@ -7,7 +7,8 @@ from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNRegressor
 from widebnn.estimators.ensemble import Mixture, mixture_quantiles, predictive
 from widebnn.estimators.saving import load
-from widebnn.networks.evidence import choose_hyperparameters, normal_nodes
+from widebnn.limits import choose_hyperparameters
+from widebnn.limits.kernel import normal_nodes
 
 pytestmark = [
     pytest.mark.ambient,

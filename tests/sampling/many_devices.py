@@ -135,7 +135,8 @@ if __name__ == "__main__":
     compile_quickly()
     os.environ["XLA_FLAGS"] += f" --xla_force_host_platform_device_count={DEVICES}"
     if PROCESSES > 1:
-        jax.distributed.initialize(f"127.0.0.1:{PORT}", PROCESSES, PROCESS)
+        address = f"127.0.0.1:{PORT}"
+        jax.distributed.initialize(address, PROCESSES, PROCESS, coordinator_bind_address=address)
     if WHAT == "draws":
         for name in JOBS:
             if (name, PROCESSES) in RUNS:

@@ -52,6 +52,23 @@ def test_step_t_uses_the_folded_key():
     np.testing.assert_allclose(run(chains=2).draws["a"][1], np.stack(positions), rtol=1e-6)
 
 
+def test_keys_of_collect_are_not_those_of_steps():
+    """What collect draws is independent of the chain's noise: no key is used twice, by steps, draws or chains."""
+    target = widebnn.Target(lambda u: jnp.sum(u), lambda key: jax.random.normal(key, (2,), jnp.float64))
+    base = widebnn.samplers.pcn(target.log_likelihood, 0.4)
+
+    def step(key, state):
+        new, info = base.step(key, state)
+        return new._replace(position=jax.random.key_data(key).astype(jnp.float64)), info
+
+    def collect(key, position):
+        return {"step": position, "collect": jax.random.key_data(key).astype(jnp.float64)}
+
+    draws = widebnn.sample(target, base._replace(step=step), steps=30, chains=2, collect=collect).draws
+    keys = np.concatenate([draws["step"], draws["collect"]]).reshape(-1, 2)
+    assert len(np.unique(keys, axis=0)) == len(keys) == 120
+
+
 def test_chain_does_not_depend_on_chunks_chains_thinning_or_progress(monkeypatch, capsys):
     reference = run().draws["a"][0]
     np.testing.assert_array_equal(run(chains=3).draws["a"][0], reference)

@@ -18,7 +18,7 @@ import pytest
 import widebnn
 from widebnn.errors import DamageWarning, WidebnnError
 from widebnn.sampling import driver
-from widebnn.sampling.store import Checkpoint, open_store, read_manifest
+from widebnn.sampling.store import Checkpoint, fingerprint, open_store, read_manifest
 
 pytestmark = pytest.mark.ambient
 TARGET = widebnn.Target(
@@ -117,7 +117,7 @@ def write_run(folder, upto=40):
         return first, found
 
 
-MANIFEST = {"version": 1, "settings": {"seed": 1}, "data": {}, "packages": {"jax": "1"}, "device": {"device": "cpu"}}
+MANIFEST = {"version": 2, "settings": {"seed": 1}, "data": {}, "packages": {"jax": "1"}, "device": {"device": "cpu"}}
 
 
 def damage(path, how, rng):
@@ -180,6 +180,80 @@ def test_other_data_settings_and_versions_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(driver.importlib.metadata, "version", lambda name: "0.0" if name == "jax" else version(name))
     with pytest.raises(WidebnnError, match=r"now 0.0.; other versions round differently"):
         run(store=tmp_path)
+
+
+NETWORK = widebnn.dense(1, [4])
+X, X_TEST = np.linspace(-1, 1, 5)[:, None], np.array([[-0.7], [0.2], [0.9]])
+FINITE = widebnn.posterior(NETWORK, X, np.sin(X), noise=0.3, dtype="float64")
+
+
+def test_other_test_rows_and_another_collect_are_refused(tmp_path):
+    """Everything that is stored of a draw must go on as it was begun, not only the chain."""
+    short = {"sampler": "pcn", "step_size": 0.5, "steps": 8, "burn_in": 0, "thin": 1}
+    whole = run(FINITE, collect=widebnn.track(FINITE, X_TEST), **short)
+    run(FINITE, store=tmp_path, collect=widebnn.track(FINITE, X_TEST), **short | {"steps": 4})
+    moved = X_TEST + np.array([[0.0], [0.0], [1e-6]])
+    with pytest.raises(WidebnnError, match=r"other values of .*mean_test.* at the start; test inputs and collect"):
+        run(FINITE, store=tmp_path, collect=widebnn.track(FINITE, moved), **short)
+
+    def halved(key, position):
+        kept = widebnn.track(FINITE, X_TEST)(key, position)
+        return {**kept, "y_test": kept["y_test"] / 2}
+
+    with pytest.raises(WidebnnError, match=r"other values of y_test at the start"):
+        run(FINITE, store=tmp_path, collect=halved, **short)
+    same(run(FINITE, store=tmp_path, collect=widebnn.track(FINITE, X_TEST), **short), whole)
+
+
+def test_with_another_number_of_cores_the_collected_may_differ_by_rounding_only(tmp_path, monkeypatch):
+    def collect(shift):
+        return lambda key, u: {"a": u["a"] + shift, "nothing": u["a"][:0], "many": jnp.full(999, 3.0) + shift}
+
+    run(sampler="pcn", store=tmp_path, collect=collect(0.0))
+    with pytest.raises(WidebnnError, match=r"other values of a, many at the start"):
+        run(sampler="pcn", store=tmp_path, collect=collect(1e-4))
+    monkeypatch.setattr(driver, "cores", lambda: 64)
+    run(sampler="pcn", store=tmp_path, collect=collect(1e-4))
+    with pytest.raises(WidebnnError, match=r"other values of a, many at the start"):
+        run(sampler="pcn", store=tmp_path, collect=collect(1.0))
+
+
+def test_a_fingerprint_shows_one_row_of_many():
+    rows = np.random.default_rng(1).normal(size=(1000, 3))
+    other = rows.copy()
+    other[700] = -other[700]
+    scale, *found = np.array(fingerprint(rows))
+    assert scale == pytest.approx(np.sqrt(np.mean(rows**2)))
+    assert np.max(np.abs(found - np.array(fingerprint(other)[1:]))) > 1e-2 * scale
+    assert np.max(np.abs(found - np.array(fingerprint(rows.astype(np.float32))[1:]))) < 1e-6 * scale
+    assert fingerprint(rows[:0]) == [0.0] * 5
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="asks /proc which file a descriptor is of")
+def test_every_file_is_synced_and_then_renamed(tmp_path, many_chunks, monkeypatch):
+    """A checkpoint under its own name is whole, and on the disk, whenever the machine stops."""
+    calls = []
+    real_fsync, real_replace = os.fsync, os.replace
+
+    def fsync(descriptor):
+        calls.append(("fsync", Path(os.readlink(f"/proc/self/fd/{descriptor}"))))
+        real_fsync(descriptor)
+
+    def replace(source, destination):
+        assert not Path(destination).exists()
+        calls.append(("replace", Path(source), Path(destination)))
+        real_replace(source, destination)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    run(store=tmp_path, checkpoint_seconds=0)
+    triples = list(zip(calls[::3], calls[1::3], calls[2::3], strict=True))
+    for (first, written), (second, source, destination), (third, folder) in triples:
+        assert (first, second, third) == ("fsync", "replace", "fsync")
+        assert written == source and source.parent == folder == destination.parent == tmp_path
+    named = {destination.name for _, (_, _, destination), _ in triples}
+    assert {path.name for path in tmp_path.iterdir()} - {"lock"} <= named
+    assert {name.split("-")[0] for name in named} == {"manifest", "draws", "checkpoint"} and len(named) > 20
 
 
 def test_a_folder_that_is_no_run(tmp_path):

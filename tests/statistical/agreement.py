@@ -18,7 +18,7 @@ from scipy.stats import norm
 import widebnn
 from problems import COORDINATES, NOISE, small_data, small_target
 from widebnn.diagnostics import ess
-from widebnn.networks.nngp import gp_posterior
+from widebnn.limits import gp_posterior
 
 X_TEST = np.random.default_rng(11).normal(size=(4, 3))
 RUNS = {

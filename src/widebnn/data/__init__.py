@@ -2,6 +2,8 @@
 
 from widebnn.data.dataset import Dataset
 from widebnn.data.downloads import download
+from widebnn.data.encoder import TableEncoder, with_target
 from widebnn.data.loaders import load_dataset
+from widebnn.data.tables import read_table
 
-__all__ = ["Dataset", "download", "load_dataset"]
+__all__ = ["Dataset", "TableEncoder", "download", "load_dataset", "read_table", "with_target"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from widebnn.data.counts import check_memory
 from widebnn.errors import WidebnnError
+
+MAX_CLASSES = 1000
+"""More distinct labels than this are counts, measurements or names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,60 +48,85 @@ class Dataset:
         return y * self.y_scale + self.y_mean
 
 
-def image_classes(
+def classification(
     name: str,
-    x_train: np.ndarray,
-    x_test: np.ndarray,
-    labels_train: np.ndarray,
-    labels_test: np.ndarray,
+    x: tuple[np.ndarray, np.ndarray],
+    labels: tuple[np.ndarray, np.ndarray],
     class_names: Sequence[str],
+    *,
+    images: bool = False,
 ) -> Dataset:
-    """Images with labels: one mean and one standard deviation for all pixels of all training images."""
-    x_train, x_test = _standardise_inputs(x_train, x_test, axis=None)
-    return _classes(name, x_train, x_test, labels_train, labels_test, class_names)
+    """A data set with labels, from training and test arrays.
 
-
-def table_classes(
-    name: str,
-    x_train: np.ndarray,
-    x_test: np.ndarray,
-    labels_train: np.ndarray,
-    labels_test: np.ndarray,
-    class_names: Sequence[str],
-) -> Dataset:
-    """A table with labels: each input column has its own mean and standard deviation."""
-    x_train, x_test = _standardise_inputs(x_train, x_test, axis=0)
-    return _classes(name, x_train, x_test, labels_train, labels_test, class_names)
-
-
-def table_regression(
-    name: str, x_train: np.ndarray, x_test: np.ndarray, y_train: np.ndarray, y_test: np.ndarray
-) -> Dataset:
-    """A table with real targets (rows x c): input and target columns are standardised one by one."""
-    x_train, x_test = _standardise_inputs(x_train, x_test, axis=0)
-    y_mean, std = _moments("targets", y_train, axis=0)
-    # A constant target keeps its unit, so that a test value that differs from it is not lost.
-    y_scale = np.where(std > 0, std, 1.0)
-    y_train, y_test = (_divide("targets", y, y_mean, y_scale) for y in (y_train, y_test))
-    return Dataset(name, x_train, y_train, x_test, y_test, None, None, y_mean, y_scale)
-
-
-def _classes(name, x_train, x_test, labels_train, labels_test, class_names) -> Dataset:
+    Images have one mean and one standard deviation for all pixels of all training images, tables one for each column.
+    """
     count = len(class_names)
-    labels_train, labels_test = (np.asarray(labels, np.int64) for labels in (labels_train, labels_test))
+    x_train, x_test = _standardise_inputs(*x, axis=None if images else 0)
+    labels_train, labels_test = (np.asarray(one, np.int64) for one in labels)
     check_memory(f"the targets of {name}", (len(labels_train) + len(labels_test)) * count)
-    y_train, y_test = (_centred_one_hot(labels, count) for labels in (labels_train, labels_test))
-    zeros, ones = np.zeros(count), np.ones(count)
+    y_train, y_test = ((one[:, None] == np.arange(count)) - 1.0 / count for one in (labels_train, labels_test))
+    names = tuple(map(str, class_names))
     return Dataset(
-        name, x_train, y_train, x_test, y_test, labels_train, labels_test, zeros, ones, tuple(map(str, class_names))
+        name, x_train, y_train, x_test, y_test, labels_train, labels_test, np.zeros(count), np.ones(count), names
     )
 
 
-def _centred_one_hot(labels: np.ndarray, count: int) -> np.ndarray:
-    """One row per label: 1 - 1/count at the label, -1/count elsewhere."""
-    y = np.full((len(labels), count), -1.0 / count)
-    y[np.arange(len(labels)), labels] += 1.0
-    return y
+def regression(name: str, x: tuple[np.ndarray, np.ndarray], y: tuple[np.ndarray, np.ndarray]) -> Dataset:
+    """A table with real targets (rows x c), from training and test arrays; all columns are standardised one by one."""
+    x_train, x_test = _standardise_inputs(*x, axis=0)
+    y_mean, std = _moments("targets", y[0], axis=0)
+    # A constant target keeps its unit, so that a test value that differs from it is not lost.
+    y_scale = np.where(std > 0, std, 1.0)
+    y_train, y_test = (_divide("targets", one, y_mean, y_scale) for one in y)
+    return Dataset(name, x_train, y_train, x_test, y_test, None, None, y_mean, y_scale)
+
+
+def split_rows(source: str, rows: int, n_train: int | None, n_test: int | None) -> tuple[int, int]:
+    """Counts when train and test rows come from one table: a missing count is what the other leaves.
+
+    Without any, a fifth of the rows (rounded down) is for the test.
+    """
+    if n_test is None:
+        n_test = rows // 5 if n_train is None else max(rows - n_train, 0)
+    if n_train is None:
+        n_train = max(rows - n_test, 1)
+    if n_train + n_test > rows:
+        raise WidebnnError(
+            f"{source} has {rows} rows, too few for n_train={n_train} and n_test={n_test}; "
+            f"ask for {rows} at most in total."
+        )
+    return n_train, n_test
+
+
+def first_rows(source: str, rows: int, name: str, asked: int | None) -> int:
+    """The count when the rows come from a table of their own: all of them unless fewer are asked for."""
+    if asked is not None and asked > rows:
+        raise WidebnnError(f"{source} has {rows} rows, too few for {name}={asked}; ask for {rows} at most.")
+    return rows if asked is None else asked
+
+
+def check_classes(what: str, count: int, as_numbers: str) -> None:
+    """Refuse labels that cannot be classes; ``as_numbers`` says how to make them a regression target."""
+    if count < 2:
+        raise WidebnnError(f"{what} has one class only; it needs at least two, or numbers for regression.")
+    if count > MAX_CLASSES:
+        raise WidebnnError(
+            f"{what} has {count} distinct labels, more than {MAX_CLASSES} classes; "
+            f"if it is a regression target, {as_numbers}."
+        )
+
+
+def check_memory(what: str, numbers: int) -> None:
+    """Refuse so many numbers in double precision if this machine has no room for them twice."""
+    try:
+        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not every system says
+        return
+    if 16 * numbers > available:
+        raise WidebnnError(
+            f"{what} holds {numbers} numbers, {8e-9 * numbers:.1f} GB, too many for the {available / 1e9:.1f} GB of "
+            "this machine; use fewer rows or columns."
+        )
 
 
 def _standardise_inputs(train: np.ndarray, test: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray]:

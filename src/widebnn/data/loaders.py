@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from os import PathLike
 from pathlib import Path
 
-import numpy as np
-
-from widebnn.data.cifar10 import load_cifar10
-from widebnn.data.counts import check_counts, rows_of_one_table
-from widebnn.data.dataset import Dataset, image_classes
-from widebnn.data.mnist import load_mnist
-from widebnn.data.npz import load_npz
-from widebnn.data.table import load_csv
+from widebnn.data.dataset import Dataset
 from widebnn.errors import check_choice, check_integer
 
 CHOICES = ("digits", "cifar10", "mnist", "PATH.npz", "PATH.csv")
@@ -27,48 +21,59 @@ def load_dataset(
     data_dir: str | PathLike[str] | None = None,
     seed: int = 0,
     target: str | None = None,
+    classify: bool = False,
+    drop: Collection[str] = (),
+    text: Collection[str] = (),
 ) -> Dataset:
     """``digits``, ``cifar10``, ``mnist`` or the path of an ``.npz`` or ``.csv`` file as a :class:`Dataset`.
 
     - ``digits``: the 1797 images of 8 x 8 pixels that come with scikit-learn, shuffled by ``seed``.
     - ``cifar10``: the first images in TensorFlow Datasets' order, those of the paper, from the files in ``data_dir``:
-      the official six (binary or Python version) or ``tfds_train_first4096.bin`` and ``tfds_test_first1024.bin``.
+      the official six of the binary version, or ``tfds_train_first4096.bin`` and ``tfds_test_first1024.bin``.
     - ``mnist``: the first images of the four IDX files in ``data_dir``, plain or ``.gz``, in file order.
     - ``*.npz``: the first rows of ``x, y`` or of ``x_train, y_train, x_test, y_test``; an integer or Boolean y
       means classes, a float y regression.
-    - ``*.csv``: the first rows of a table whose first line names the columns. The column ``target``, by default the
-      last, is y: text or integers mean classes, numbers with a decimal point regression. Input columns of
-      text become one 0/1 column for each value. Missing values are refused.
+    - ``*.csv``: the first rows of a table, read and encoded as ``widebnn fit`` does: see
+      :func:`widebnn.data.read_table` and :class:`widebnn.data.TableEncoder`, which learns from the training rows.
 
     Images are flattened and standardised by one mean and one standard deviation over all training pixels,
     tables column by column. Labels become one-hot rows minus 1/classes, regression targets are standardised.
+    Nothing is fetched from the network: see :func:`widebnn.data.download`.
 
-    A count left out means all rows that are left: all of them where train and test rows are stored apart,
-    otherwise what the other count leaves, and with neither a fifth of the rows for the test.
-    ``n_test=0`` gives empty test arrays. ``data_dir`` matters to cifar10 and mnist only, ``seed`` to digits,
-    ``target`` to CSV files. Nothing is fetched from the network: see :func:`widebnn.data.download`.
+    Args:
+        name_or_path: Name of a built-in data set, or path of a file.
+        n_train: Training rows. A count left out means all rows that are left: all of them where train and test rows
+            are stored apart, otherwise what the other count leaves, and with neither a fifth of the rows for the test.
+        n_test: Test rows; 0 gives empty test arrays.
+        data_dir: Folder of the files of cifar10 and mnist.
+        seed: Of the shuffle of digits.
+        target: Column of a CSV file to predict, by default the last.
+        classify: The target of a CSV file is a class.
+        drop: Columns of a CSV file to leave out.
+        text: Columns of a CSV file whose numbers are names of categories.
+
+    Raises:
+        WidebnnError: The file is missing, damaged or not what was expected, or has too few rows.
+
+    Example:
+        >>> load_dataset("digits", 256, 128).x_train.shape
+        (256, 64)
     """
-    n_train, n_test = check_counts(n_train, n_test)
+    n_train = None if n_train is None else check_integer("n_train", n_train, 1)
+    n_test = None if n_test is None else check_integer("n_test", n_test, 0)
     seed = check_integer("seed", seed, 0)
     name = str(name_or_path)
     path = Path(os.path.expanduser(name))
     if name.lower().endswith(".npz"):
+        from widebnn.data.npz import load_npz
+
         return load_npz(path, n_train, n_test)
     if name.lower().endswith(".csv"):
-        return load_csv(path, n_train, n_test, target)
+        from widebnn.data.tables import load_table
+
+        return load_table(path, n_train, n_test, target=target, classify=classify, drop=drop, text=text)
+    from widebnn.data.images import load_cifar10, load_digits, load_mnist
+
     if check_choice("dataset", name, CHOICES) == "cifar10":
         return load_cifar10(data_dir, n_train, n_test)
-    if name == "mnist":
-        return load_mnist(data_dir, n_train, n_test)
-    return _load_digits(n_train, n_test, seed)
-
-
-def _load_digits(n_train: int | None, n_test: int | None, seed: int) -> Dataset:
-    from sklearn.datasets import load_digits  # slow to import, and only needed here
-
-    x, labels = load_digits(return_X_y=True)
-    n_train, n_test = rows_of_one_table("digits", len(x), n_train, n_test)
-    # NumPy guarantees the raw stream of a bit generator for ever, but not what Generator.permutation makes of it.
-    order = np.argsort(np.random.PCG64(seed).random_raw(len(x)), kind="stable")
-    train, test = order[:n_train], order[n_train : n_train + n_test]
-    return image_classes("digits", x[train], x[test], labels[train], labels[test], tuple("0123456789"))
+    return load_mnist(data_dir, n_train, n_test) if name == "mnist" else load_digits(n_train, n_test, seed)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 
 import numpy as np
 
-from widebnn.data.counts import check_classes, check_memory, rows_of_one_table, rows_of_own_table
-from widebnn.data.dataset import Dataset, table_classes, table_regression
-from widebnn.data.zipped import open_archive, read_array, read_header
+from widebnn.data.dataset import (
+    Dataset,
+    check_classes,
+    check_memory,
+    classification,
+    first_rows,
+    regression,
+    split_rows,
+)
 from widebnn.errors import WidebnnError
 
 WHOLE = ("x", "y")
@@ -35,24 +40,21 @@ def load_npz(path: Path, n_train: int | None, n_test: int | None) -> Dataset:
                 f"{x_name} and {y_name} in {path} must have the same number of rows; got {len(x)} and {len(y)}: "
                 "save one y row for each x row."
             )
-    class_names: tuple[str, ...] = ()
     if names == SPLIT:
         _check_same_columns(path, xs, ys)
+    class_names: tuple[str, ...] = ()
     if ys[0].ndim == 1:
         ys, class_names = _encode(path, ys)
-
     if names == SPLIT:
-        n_train = rows_of_own_table(f"x_train in {path}", len(xs[0]), "n_train", n_train)
-        n_test = rows_of_own_table(f"x_test in {path}", len(xs[1]), "n_test", n_test)
-        x_train, x_test, y_train, y_test = xs[0][:n_train], xs[1][:n_test], ys[0][:n_train], ys[1][:n_test]
+        n_train = first_rows(f"x_train in {path}", len(xs[0]), "n_train", n_train)
+        n_test = first_rows(f"x_test in {path}", len(xs[1]), "n_test", n_test)
+        x_parts, y_parts = ((train[:n_train], test[:n_test]) for train, test in (xs, ys))
     else:
-        n_train, n_test = rows_of_one_table(str(path), len(xs[0]), n_train, n_test)
-        test = slice(n_train, n_train + n_test)
-        x_train, x_test, y_train, y_test = xs[0][:n_train], xs[0][test], ys[0][:n_train], ys[0][test]
-
+        n_train, n_test = split_rows(str(path), len(xs[0]), n_train, n_test)
+        x_parts, y_parts = ((whole[:n_train], whole[n_train : n_train + n_test]) for [whole] in (xs, ys))
     if class_names:
-        return table_classes(path.stem, x_train, x_test, y_train, y_test, class_names)
-    return table_regression(path.stem, x_train, x_test, y_train, y_test)
+        return classification(path.stem, x_parts, y_parts, class_names)
+    return regression(path.stem, x_parts, y_parts)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
@@ -60,24 +62,24 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     if not os.path.isfile(path):
         raise WidebnnError(f"there is no file {path}; write one with numpy.savez(path, x=..., y=...).")
     try:
-        with path.open("rb") as file, open_archive(file) as archive:
-            members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-            names = next((names for names in (SPLIT, WHOLE) if set(names) <= set(members)), ())
-            headers = {name: read_header(archive, members[name], path.stat().st_size) for name in names}
-            check_memory(str(path), sum(math.prod(header.shape) for header in headers.values()))
-            arrays = {name: read_array(archive, members[name]) for name in names}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            found = list(archive.files)
+            names = next((names for names in (SPLIT, WHOLE) if set(names) <= set(found)), ())
+            # NumPy unpacks all that there is: a packed megabyte may be a gigabyte of zeros.
+            check_memory(str(path), sum(member.file_size for member in archive.zip.infolist()) // 8)
+            arrays = {name: archive[name] for name in names}
     except WidebnnError:
         raise
     # A damaged archive fails in whichever layer meets the damage: zip, zlib, the header parser, the allocation.
     except Exception as error:
-        if "Python objects" in str(error):
+        if "Object arrays" in str(error):
             problem = "holds arrays of Python objects, which are never unpickled"
         else:
             problem = f"is damaged or not an .npz archive ({type(error).__name__})"
         raise WidebnnError(f"{path} {problem}; write it again with numpy.savez and numeric arrays.") from None
     if not arrays:
         raise WidebnnError(
-            f"{path} must hold {', '.join(WHOLE)} or {', '.join(SPLIT)}; it holds {', '.join(members) or 'nothing'}: "
+            f"{path} must hold {', '.join(WHOLE)} or {', '.join(SPLIT)}; it holds {', '.join(found) or 'nothing'}: "
             "name the arrays in numpy.savez(path, x=..., y=...)."
         )
     return arrays
@@ -92,7 +94,7 @@ def _inputs(what: str, x: np.ndarray) -> np.ndarray:
 
 
 def _targets(what: str, y: np.ndarray) -> np.ndarray:
-    """Labels as they came, 1-D, or finite float64 of shape rows x targets."""
+    """Labels as they are, 1-D, or finite float64 of shape rows x targets."""
     _check_numbers(what, y)
     if y.dtype.kind != "f":
         if y.ndim != 1:
@@ -107,10 +109,12 @@ def _targets(what: str, y: np.ndarray) -> np.ndarray:
 
 
 def _check_numbers(what: str, array: np.ndarray) -> None:
-    if array.dtype.kind not in "biuf":
-        raise WidebnnError(f"{what} must hold real numbers; got {array.dtype}: encode it as numbers first.")
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+        kind = getattr(array, "dtype", "no array")
+        raise WidebnnError(f"{what} must hold real numbers; got {kind}: encode it as numbers first.")
     if array.size == 0:
         raise WidebnnError(f"{what} is empty (shape {array.shape}); save at least one row and one column.")
+    check_memory(what, array.size)
 
 
 def _as_float(what: str, array: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from widebnn.errors import PrecisionWarning, StoreError, WidebnnError, check_int
 from widebnn.estimators.ascent import ascend
 from widebnn.estimators.ensemble import Ensemble, bytes_per_draw, collect_networks, evaluate, to_ensemble
 from widebnn.estimators.transform import location_and_scale
-from widebnn.networks.evidence import choose_hyperparameters
+from widebnn.limits import choose_hyperparameters
 from widebnn.posteriors import LogNormal, NetworkTarget
 from widebnn.posteriors.preconditioned import preconditioned, rescale, row_precision
 from widebnn.sampling import Result, sample

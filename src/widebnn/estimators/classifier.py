@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 from widebnn.errors import WidebnnError, check_choice
 from widebnn.estimators.base import NOISE_PRIOR, WideBNN
 from widebnn.estimators.ensemble import argmax_probabilities, predictive
-from widebnn.networks.nngp import nngp_kernel
+from widebnn.limits import nngp_kernel
 from widebnn.posteriors import LogNormal, posterior
 
 LABEL_SHIFT = 0.1

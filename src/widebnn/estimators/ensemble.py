@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from widebnn.limits.kernel import normal_nodes
 from widebnn.networks.dense import DenseNetwork, Layer
-from widebnn.networks.evidence import normal_nodes
 from widebnn.posteriors.readout import condition
 from widebnn.posteriors.target import NetworkTarget
 from widebnn.precision import double_precision

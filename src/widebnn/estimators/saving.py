@@ -30,14 +30,13 @@ from typing import IO, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from widebnn.data.zipped import open_archive, read_array, read_header
 from widebnn.errors import WidebnnError
 from widebnn.estimators.base import WideBNN
 from widebnn.estimators.classifier import WideBNNClassifier
 from widebnn.estimators.ensemble import Ensemble
 from widebnn.estimators.regressor import WideBNNRegressor
+from widebnn.limits import Hyperparameters
 from widebnn.networks.dense import DenseNetwork, Layer, dense
-from widebnn.networks.evidence import Hyperparameters
 from widebnn.sampling.result import datatree
 
 FORMAT, VERSION = "widebnn-model", 2
@@ -91,7 +90,9 @@ def save(model: WideBNN, folder: str | os.PathLike[str], extra: Mapping[str, Any
         os.rename(scratch, folder)
         _to_disk(folder.parent)
     except OSError as error:
-        raise WidebnnError(f"{folder} cannot be written ({error}); choose another folder or make room.") from None
+        raise WidebnnError(
+            f"{folder} cannot be written ({error.strerror or error}); choose another folder or make room."
+        ) from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return folder
@@ -151,7 +152,7 @@ def _describe(model: Any, kind: str, arrays: Mapping[str, np.ndarray], extra: di
         "widebnn": __version__,
         "kind": kind,
         "parameters": _encode_all("parameter", parameters),
-        "hyperparameters": _encode_all("hyperparameter", model.hyperparameters_._asdict()),
+        "hyperparameters": _encode_all("hyperparameter", dataclasses.asdict(model.hyperparameters_)),
         "network": _encode_all("network", dataclasses.asdict(model.network_)),
         "fitted": _encode_all("attribute", fitted),
         "diagnostics": _encode_all("diagnostic", model.diagnostics_),
@@ -390,25 +391,26 @@ def _ensemble(network: DenseNetwork, arrays: dict[str, np.ndarray]) -> Ensemble:
 def _read_arrays(file: IO[bytes], declared: dict[str, Any], posterior: bool) -> dict[str, np.ndarray]:
     """The arrays that ``declared`` names, and no others, of the declared types and sizes.
 
-    Members are stored uncompressed, so that none is larger than the file. Sizes are compared before memory is taken.
+    Members are stored uncompressed, so that none is larger than the file.
     """
     arrays = {}
-    with open_archive(file) as archive:
-        members = {member.filename: member for member in archive.infolist()}
-        _require(set(members) == {f"{name}.npy" for name in declared}, "there are other arrays than declared")
-        _require(len(archive.infolist()) == len(members), "there are two arrays of one name")
+    size = os.fstat(file.fileno()).st_size
+    with np.load(file, allow_pickle=False) as archive:
+        members = archive.zip.infolist()
+        names = sorted(member.filename for member in members)
+        _require(names == sorted(f"{name}.npy" for name in declared), "there are other arrays than declared")
+        stored = all(member.compress_type == 0 and member.file_size <= size for member in members)
+        _require(stored, "arrays must not be compressed")
         for name, entry in declared.items():
             of_run = "/" in name
             if of_run and not posterior:
                 continue
-            member = members[f"{name}.npy"]
-            _require(member.compress_size == member.file_size, f"{name} must not be compressed")
-            found = read_header(archive, member, os.fstat(file.fileno()).st_size)
+            found = archive[name]
             _require(found.dtype.kind in ("fiub" if of_run else "f"), f"{name} must be numbers")
-            claimed = tuple(entry["shape"]), False, entry["dtype"]
-            _require((found.shape, found.fortran_order, found.dtype.name) == claimed, f"{name} has the wrong header")
-            arrays[name] = read_array(archive, member)
-            _require(of_run or bool(np.isfinite(arrays[name]).all()), f"{name} must be finite")
+            claimed = tuple(entry["shape"]), entry["dtype"]
+            _require((found.shape, found.dtype.name) == claimed, f"{name} has another shape or type than declared")
+            _require(of_run or bool(np.isfinite(found).all()), f"{name} must be finite")
+            arrays[name] = np.ascontiguousarray(found)
     return arrays
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from widebnn.networks.evidence import choose_hyperparameters
+from widebnn.limits import choose_hyperparameters
 
 BENDS = (1.0, 0.3, 0.1)
 """Candidates for b, as parts of the median of |y|."""

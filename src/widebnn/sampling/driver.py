@@ -33,7 +33,7 @@ from widebnn.sampling.placement import Placement
 from widebnn.sampling.progress import Progress
 from widebnn.sampling.result import Result
 from widebnn.sampling.stop import Stop
-from widebnn.sampling.store import CORES, SHARDS, START, VERSION, Checkpoint, Store, open_store
+from widebnn.sampling.store import COLLECTED, CORES, SHARDS, START, VERSION, Checkpoint, Store, fingerprint, open_store
 
 CHUNK_SECONDS = 0.5
 """How long a compiled chunk should take: the latency of Ctrl-C and of the progress display."""
@@ -389,10 +389,17 @@ class _Run:
             "version": VERSION,
             "settings": settings | {"kept": kept},
             "data": data,
+            COLLECTED: self._collected_at_start(),
             "packages": {name: importlib.metadata.version(name) for name in ("widebnn", "jax", "jaxlib", "numpy")},
             "device": {"device": jax.devices()[0].device_kind, CORES: cores()}
             | ({} if self.place.units == 1 else {SHARDS: self.place.units}),
         }
+
+    def _collected_at_start(self) -> dict[str, list[str]]:
+        """A fingerprint of everything that ``collect`` returns, test inputs and all, at the first positions."""
+        collected = self.place.jit(self.collect)(self.step_keys[0], self.states[0].position)
+        first = self.place.to_host(collected)[0]
+        return {name: [value.hex() for value in fingerprint(first[name])] for name in self.kept}
 
     def keep_in(self, store: Store | None, interval: float) -> None:
         """Go on from where the store is, and write to it from now on. Only the lead has one."""

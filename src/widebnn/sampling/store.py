@@ -1,6 +1,6 @@
 """A run on disk: draws in chunks that are never changed, checkpoints of the chains, and what the run is.
 
-    manifest         configuration, data checksum, versions, device, seed
+    manifest         configuration, data checksum, fingerprint of what is collected, versions, device, seed
     draws-000000 ..  rows of all chains; each has the checksum of the one before, so that none is missing or swapped
     checkpoint-...   states of all chains after so many chunks, with the checksum of the last, and the manifest again
 
@@ -13,7 +13,6 @@ before it and not to the beginning, and the disk holds the draws once and a few 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,17 +21,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widebnn.durable import DamageError, Record, read_record, write_record
+from widebnn.durable import LOCK, DamageError, Record, locked, read_record, write_record
 from widebnn.errors import DamageWarning, StoreError
 
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest"
-LOCK = "lock"
 ROUNDING_ONLY = (CORES, SHARDS) = ("cores", "devices of a chain")
 """Of the device of a manifest: another number of these changes rounding and no more."""
 START = "log-likelihood at the start"
 ROUNDING = 1e-4
 """How much another number of devices may change that, relatively."""
+COLLECTED = "collected"
+COLLECTED_ROUNDING = 1e-2
+"""How much it may change what is kept of a draw, relative to its root mean square: draws of nearly equal function
+values amplify rounding to its square root."""
+FINGERPRINTS, BLOCK = 4, 2**20
 FIELDS: dict[str, dict[str, type]] = {
     "draws": {"first": int, "count": int, "previous": str},
     "checkpoint": {"burned": int, "done": int, "chunks": int, "chunk": str, "burn_totals": list, "seconds": float}
@@ -43,6 +46,23 @@ ADVICE = {
     "read": "mend the disk, or remove that file to go back to the checkpoint before it",
 }
 NAME = re.compile(r"(draws|checkpoint)-(\d{6,})")
+
+
+def fingerprint(array: np.ndarray) -> list[float]:
+    """A few numbers by which an array is known again: its root mean square, and projections on fixed directions.
+
+    With a of size m and fixed w_k ~ N(0, I), |a| / sqrt(m) and w_k' a / sqrt(m): rounding of a changes these by no more
+    than rounding, and other numbers in one of r equal rows change them by about |a| / sqrt(m r).
+    """
+    rng, flat = np.random.default_rng(0), np.asarray(array).reshape(-1)
+    sums = np.zeros(1 + FINGERPRINTS)
+    with np.errstate(all="ignore"):
+        for start in range(0, flat.size, BLOCK):
+            block = flat[start : start + BLOCK].astype(np.float64)
+            directions = rng.standard_normal((FINGERPRINTS, block.size))
+            sums += [np.sum(block**2), *np.sum(directions * block, axis=1)]
+        size = max(flat.size, 1)
+        return [float(np.sqrt(sums[0] / size)), *(sums[1:] / np.sqrt(size)).tolist()]
 
 
 class Checkpoint(NamedTuple):
@@ -215,16 +235,7 @@ def _place(header: Mapping[str, Any]) -> tuple[int, str, int]:
 @contextlib.contextmanager
 def open_store(folder: Path, manifest: dict[str, Any]) -> Iterator[Store]:
     """A new folder for a run, or the one it was begun in, if ``manifest`` is the same; for one process at a time."""
-    if folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder} must be a folder, new or of an earlier run, and is a file; choose another.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # A link to elsewhere is not followed, and a pipe is not waited for.
-        lock = os.fdopen(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "ab")
-    except OSError as error:
-        raise StoreError(f"{folder} cannot be written ({error.strerror or error}); choose another folder.") from None
-    with lock:
-        _take(lock, folder)
+    with locked(folder):
         with _named(folder, "written"):
             for path in folder.glob(".*.tmp"):
                 path.unlink()
@@ -275,12 +286,15 @@ def _compare(folder: Path, stored: dict[str, Any], manifest: dict[str, Any]) -> 
     for what, advice in (
         ("settings", "a run goes on with the settings it was begun with: give them, or choose another folder"),
         ("data", "a run goes on with the data it was begun with: give them, or choose another folder"),
+        (COLLECTED, "test inputs and collect are those it was begun with: give them, or choose another folder"),
         ("packages", "other versions round differently: install those, or choose another folder"),
         ("device", "other devices round differently: use that one, or choose another folder"),
     ):
-        old, new = stored.get(what), manifest[what]
+        old, new = stored.get(what), manifest.get(what, {})
         old = old if isinstance(old, dict) else {}
         changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+        if changed and what == COLLECTED:
+            raise StoreError(f"{folder} was begun with other values of {', '.join(changed)} at the start; {advice}.")
         if changed:
             listed = ", ".join(f"{name} {old.get(name)} (now {new.get(name)})" for name in changed)
             raise StoreError(f"{folder} was begun with {listed}; {advice}.")
@@ -298,16 +312,17 @@ def _as_on_these_devices(stored: dict[str, Any], manifest: dict[str, Any]) -> di
             data[START] = manifest["data"][START]
     except (KeyError, TypeError, ValueError):
         pass  # not what this version writes: compared as it is
-    return {**stored, "data": data, "device": device | numbers}
+    kept = {**part} if isinstance(part := stored.get(COLLECTED), dict) else {}
+    for name, new in manifest.get(COLLECTED, {}).items():
+        if _same_but_rounding(kept.get(name), new):
+            kept[name] = new
+    return {**stored, "data": data, COLLECTED: kept, "device": device | numbers}
 
 
-def _take(lock: Any, folder: Path) -> None:
-    """One process at a time, where the system has locks."""
+def _same_but_rounding(began: Any, begins: list[str]) -> bool:
+    """Whether two fingerprints are those of arrays that differ by rounding."""
     try:
-        import fcntl
-    except ImportError:
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise StoreError(f"{folder} is in use by another process; wait for it, or choose another folder.") from None
+        old, new = (np.array([float.fromhex(value) for value in values]) for values in (began, begins))
+        return np.allclose(old, new, rtol=0, atol=COLLECTED_ROUNDING * abs(new[0]), equal_nan=True)
+    except (TypeError, ValueError, IndexError):
+        return False  # not what this version writes

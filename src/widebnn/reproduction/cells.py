@@ -1,0 +1,251 @@
+"""One cell of a grid: a sampler with a step size on a network of some width and depth."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from rich.progress import Progress as RichProgress
+
+from widebnn.data import Dataset
+from widebnn.errors import WidebnnError
+from widebnn.networks import dense
+from widebnn.posteriors import Posterior, posterior
+from widebnn.precision import double_precision
+from widebnn.reproduction.published_pcnl import published_pcnl_target
+from widebnn.sampling import Result, sample
+from widebnn.sampling.projections import random_projections
+
+NOISE = 0.1
+PROJECTIONS = 100
+FOLLOWED_INPUTS = 16
+"""Test inputs at which the function itself is stored, for the distance from the infinite-width limit."""
+START_STEPS = 150
+"""Steps of Hilbert-space HMC from the prior to the bulk of the posterior, while it finds its own step size."""
+MOMENTUM_REFRESH = 0.01
+"""Share of the momentum's variance that the published Langevin code renews per step."""
+
+DIMENSIONS: dict[str, tuple[str, ...]] = {
+    "weights": ("projection",),
+    "predictions": ("projection",),
+    "f_test": ("test_input", "output"),
+    "lp": (),
+    "acceptance_rate": (),
+}
+"""Variables of a stored run, and their dimensions after chain and draw."""
+
+LABELS = {
+    "pcn": "pCN",
+    "pcnl": "pCNL",
+    "lmc": "LMC (MALA, as printed)",
+    "underdamped": "LMC (underdamped, as coded)",
+    "pcnl_published": "pCNL with the published potential (another law)",
+    "marginal_pcn": "pCN, marginal-conditional",
+    "hilbert_hmc": "Hilbert-space HMC",
+    "elliptical_slice": "elliptical slice",
+}
+"""What each sampler of the experiments is called in figures."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One run. ``step_size=None`` means tuned during burn-in, or none."""
+
+    sampler: str
+    step_size: float | None
+    width: int
+    depth: int
+    steps: int
+    burn_in: int
+    thin: int
+    chains: int = 1
+    seed: int = 0
+    start: str = "prior"
+    """``prior``: chains start at draws from N(0, I), as in the paper; ``posterior``: where Hilbert-space HMC gets in
+    ``START_STEPS`` steps, so that a short burn-in is enough whatever the step size."""
+
+    @property
+    def kind(self) -> tuple[str, int, int, int, int]:
+        """Cells of one kind have the same target and can start at the same positions."""
+        own = self.sampler if self.sampler in ("pcnl_published", "marginal_pcn") else ""
+        return own, self.width, self.depth, self.chains, self.seed
+
+    @property
+    def is_reference(self) -> bool:
+        """Hilbert-space HMC on one hidden layer: nearly independent draws, by which other cells are judged."""
+        return self.sampler == "hilbert_hmc" and self.depth == 1 and self.chains == 1
+
+    @property
+    def name(self) -> str:
+        """A file name that tells the cell from all others of a grid."""
+        size = "tuned" if self.step_size is None else f"b{self.step_size:g}"
+        chains = f"-{self.chains}chains" if self.chains > 1 else ""
+        return f"{self.sampler}-{size}-w{self.width}-d{self.depth}{chains}"
+
+    @property
+    def label(self) -> str:
+        """For progress displays."""
+        size = "tuned" if self.step_size is None else f"step size {self.step_size:g}"
+        chains = f", {self.chains} chains" if self.chains > 1 else ""
+        return f"{self.sampler}, {size}, width {self.width}, depth {self.depth}{chains}"
+
+    @property
+    def work(self) -> float:
+        """About how many seconds it takes on a small machine with 256 inputs, for the ETA only."""
+        gradients = {"pcn": 0.5, "marginal_pcn": 0.5, "elliptical_slice": 4.0, "hilbert_hmc": 8.0}
+        steps = self.chains * (self.steps + self.burn_in)
+        return 8.0 + steps * gradients.get(self.sampler, 1.0) * self.depth * (600 + self.width) * 8e-6
+
+    def accepts(self, stored: xr.Dataset) -> bool:
+        """Whether a stored run is this cell's and has everything that figures and tables need."""
+        sizes = {"chain": self.chains, "draw": self.steps // self.thin, "projection": PROJECTIONS}
+        if cell_of(stored) != self or any(stored.sizes[name] != size for name, size in sizes.items()):
+            return False
+        for name, dimensions in DIMENSIONS.items():
+            if stored[name].dims != ("chain", "draw", *dimensions) or not np.isfinite(stored[name]).all():
+                return False
+        needed = ("ms_per_step", "dimension", "gradients_per_step", "prior_log_likelihood")
+        numbers = [float(stored.attrs[name]) for name in needed[: 4 if self.is_reference else 3]]
+        return min(numbers[:2]) > 0 and all(map(math.isfinite, numbers))
+
+
+def build_target(cell: Cell, dataset: Dataset) -> Posterior:
+    """The chain of the paper: on all weights where that is possible (one hidden layer), test inputs carried along."""
+    network = dense(dataset.x_train.shape[1], [cell.width] * cell.depth)
+    if cell.sampler == "pcnl_published":
+        return published_pcnl_target(network, dataset.x_train, dataset.y_train, NOISE, dataset.x_test)
+    whole = cell.depth == 1 and cell.sampler != "marginal_pcn"
+    return posterior(
+        network,
+        dataset.x_train,
+        dataset.y_train,
+        noise=NOISE,
+        coordinates="full" if whole else "function",
+        carry=dataset.x_test,
+    )
+
+
+def sampler_options(cell: Cell) -> tuple[str, dict[str, Any]]:
+    """Return the sampler's name for :func:`widebnn.sample`, and its options."""
+    name = {"pcnl_published": "pcnl", "marginal_pcn": "pcn", "lmc": "mala"}.get(cell.sampler, cell.sampler)
+    options: dict[str, Any] = {} if cell.step_size is None else {"step_size": cell.step_size}
+    if name == "underdamped":
+        if cell.step_size is None:
+            raise WidebnnError("underdamped needs a step size here: its friction follows from it.")
+        options["friction"] = -0.5 * math.log1p(-MOMENTUM_REFRESH) / cell.step_size
+    return name, options
+
+
+def find_start(cell: Cell, dataset: Dataset, progress: bool | RichProgress | None = False) -> Any:
+    """Find positions of all chains in the bulk of the posterior, the same for all cells of one kind."""
+    target = build_target(cell, dataset)
+    result = sample(
+        target,
+        "auto",
+        steps=1,
+        burn_in=START_STEPS,
+        chains=cell.chains,
+        seed=cell.seed + 1,
+        collect=lambda key, u: {},
+        progress=progress,
+    )
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result.last
+
+
+def run_cell(
+    cell: Cell,
+    dataset: Dataset,
+    progress: bool | RichProgress | None = False,
+    initial: Any = None,
+    store: Path | None = None,
+) -> xr.Dataset:
+    """Run one cell and keep the paper's statistics of every stored draw: projections of weights and of predictions.
+
+    Args:
+        cell: What to run.
+        dataset: Training data, and the test inputs at which predictions are followed.
+        progress: As for :func:`widebnn.sample`.
+        initial: Positions of all chains; by default as ``cell.start`` says.
+        store: Folder of the chains, from which an interrupted cell resumes.
+
+    Returns:
+        ``weights``, ``predictions``, ``f_test``, ``lp`` and ``acceptance_rate`` by chain and draw.
+    """
+    target = build_target(cell, dataset)
+    if initial is None and cell.start == "posterior":
+        initial = find_start(cell, dataset, progress)
+    name, options = sampler_options(cell)
+    result = sample(
+        target,
+        name,
+        steps=cell.steps,
+        burn_in=cell.burn_in,
+        thin=cell.thin,
+        chains=cell.chains,
+        seed=cell.seed,
+        collect=_collect(target, dataset),
+        initial=initial,
+        progress=progress,
+        store=store,
+        **options,
+    )
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return _to_dataset(cell, result, target)
+
+
+def _collect(target: Posterior, dataset: Dataset):
+    own = getattr(target.coordinates, "project", None)
+    project = own or random_projections(target.sample_reference, PROJECTIONS)
+    outputs = dataset.x_test.shape[0] * dataset.y_train.shape[1]
+    directions = np.random.default_rng(1).normal(size=(outputs, PROJECTIONS))
+    directions = directions / np.linalg.norm(directions, axis=0)
+
+    def collect(key, u):
+        f = target.predict(key, u).f
+        predictions = f.reshape(-1) @ jnp.asarray(directions, f.dtype)
+        return {"weights": project(u), "predictions": predictions, "f_test": f[:FOLLOWED_INPUTS]}
+
+    return collect
+
+
+def _to_dataset(cell: Cell, result: Result, target: Posterior) -> xr.Dataset:
+    """Everything that figures and tables need, and the cell itself."""
+    draws = result.draws | {name: result.stats[name] for name in ("lp", "acceptance_rate")}
+    attributes = {f"cell_{name}": value for name, value in dataclasses.asdict(cell).items() if value is not None}
+    attributes |= {
+        "dimension": target.dimension,
+        "ms_per_step": result.ms_per_step,
+        "gradients_per_step": result.gradients_per_step,
+        "burn_in_acceptance_rate": result.burn_in_acceptance_rate,
+        "nonfinite_proposals": int(result.stats["nonfinite"].sum()),
+    }
+    if cell.is_reference:
+        attributes["prior_log_likelihood"] = _prior_log_likelihood(target, cell.seed)
+    return xr.Dataset(
+        {name: (("chain", "draw", *DIMENSIONS[name]), values) for name, values in draws.items()},
+        coords={"draw": cell.burn_in + cell.thin * np.arange(1, result.steps // cell.thin + 1)},
+        attrs=attributes,
+    )
+
+
+def _prior_log_likelihood(target: Posterior, seed: int) -> float:
+    """Its mean over draws from N(0, I)."""
+    draw = jax.jit(lambda key: target.log_likelihood(target.sample_reference(key)))
+    with double_precision():
+        return float(np.mean([draw(key) for key in jax.random.split(jax.random.key(seed + 1), 64)]))
+
+
+def cell_of(stored: xr.Dataset) -> Cell:
+    """Return the cell that a stored run belongs to."""
+    values = {name.removeprefix("cell_"): value for name, value in stored.attrs.items() if name.startswith("cell_")}
+    kinds = {"sampler": str, "start": str, "step_size": float}
+    return Cell(**{"step_size": None} | {name: kinds.get(name, int)(value) for name, value in values.items()})

@@ -1,0 +1,141 @@
+"""Where the jobs of a sweep run: processes of this machine, or a Ray cluster."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from widebnn.compilation import keep_compiled_in
+from widebnn.errors import WidebnnError, check_integer
+
+ATTEMPTS = 3
+"""How often a job is run that ends in an unexpected error or whose process is lost."""
+
+
+@dataclasses.dataclass
+class Engine:
+    """Where jobs run: ``submit`` starts one, ``stop`` asks all to write a checkpoint and end."""
+
+    submit: Callable[..., concurrent.futures.Future]
+    stop: Callable[[], Any]
+    at_once: int | None = None
+    """How many jobs to submit at a time, None for all."""
+    attempts: int = 1
+    """How often to submit a job that fails: once where the engine itself retries."""
+
+
+@contextlib.contextmanager
+def local_engine(workers: int | None = None) -> Iterator[Engine]:
+    """Run jobs in processes of this machine.
+
+    Args:
+        workers: Number of processes; by default half the number of cores.
+
+    Yields:
+        An engine for :func:`sweep`.
+    """
+    workers = max(1, (os.cpu_count() or 1) // 2) if workers is None else check_integer("workers", workers, 1)
+    spawn = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="widebnn-") as compiled, contextlib.ExitStack() as pools:
+
+        def new_pool() -> concurrent.futures.ProcessPoolExecutor:
+            pool = concurrent.futures.ProcessPoolExecutor(workers, spawn, _start_worker, (compiled,))
+            return pools.enter_context(pool)
+
+        pool = new_pool()
+
+        def submit(*call: Any) -> concurrent.futures.Future:
+            nonlocal pool
+            try:
+                return pool.submit(*call)
+            except BrokenProcessPool:  # a killed process takes its pool with it
+                pool = new_pool()
+                return pool.submit(*call)
+
+        def stop() -> None:
+            for child in multiprocessing.active_children():
+                child.terminate()
+
+        yield Engine(submit, stop, workers, ATTEMPTS)
+
+
+def _start_worker(compiled: str) -> None:
+    """Share compiled programs; leave Ctrl-C to the main process, which passes it on as SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_compiled_in(compiled)
+
+
+@contextlib.contextmanager
+def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[Engine]:
+    """Run jobs on a Ray cluster, which itself retries jobs whose process or machine is lost.
+
+    Args:
+        address: ``HOST:PORT`` of the cluster or ``auto``; by default a cluster is started on this machine.
+        cpus_per_job: Number of cores that a job reserves.
+
+    Yields:
+        An engine for :func:`sweep`.
+
+    Raises:
+        WidebnnError: Ray is not installed, or there is no cluster at the address.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise WidebnnError("the engine 'ray' needs Ray: pip install 'widebnn[ray]'.") from None
+    own = not ray.is_initialized()
+    if own:
+        _connect(ray, address)
+    flags = {name: os.environ[name] for name in ("XLA_FLAGS", "NPROC") if name in os.environ}
+    remote: Any = ray.remote
+    options = {"num_cpus": cpus_per_job, "max_retries": ATTEMPTS - 1, "retry_exceptions": True}
+    task = remote(**options, **({"runtime_env": {"env_vars": flags}} if flags else {}))(_call)
+    running: list[Any] = []
+
+    def submit(*call: Any) -> concurrent.futures.Future:
+        running.append(task.remote(*call))
+        return running[-1].future()
+
+    try:
+        yield Engine(submit, lambda: [ray.cancel(reference) for reference in running])
+    finally:
+        if own:
+            ray.shutdown()
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+def _connect(ray: Any, address: str | None) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    options |= {"include_dashboard": False} if address is None else {}
+    options |= {"_node_ip_address": "127.0.0.1"} if (address or "127.0.0.1").startswith("127.0.0.1") else {}
+    host, _, port = (address or "").rpartition(":")
+    try:
+        if host and "/" not in host and port.isdigit():
+            # Ray itself would try for minutes and then end the process.
+            socket.create_connection((host, int(port)), 10).close()
+        ray.init(address=address, **options)
+    except (RuntimeError, ValueError, OSError, OverflowError) as error:
+        reason = (str(error).splitlines() or ["no answer"])[0]
+        raise WidebnnError(f"there is no Ray cluster at {address} ({reason}); start one with ray start.") from None
+
+
+def engine_named(name: str, workers: int | None = None, address: str | None = None) -> Any:
+    """Return the context manager of the engine ``local`` or ``ray``; refuse options of the other one."""
+    if name == "ray" and workers is not None:
+        raise WidebnnError("workers are for the local engine: a Ray cluster has its own number of cores.")
+    if name != "ray" and address is not None:
+        raise WidebnnError(f"an address ({address}) is for the engine 'ray'.")
+    return ray_engine(address) if name == "ray" else local_engine(workers)

@@ -1,0 +1,210 @@
+"""Which cells an experiment needs at which scale, and running them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+import xarray as xr
+from rich.progress import Progress as RichProgress
+
+from widebnn.data import Dataset
+from widebnn.durable import DamageError, make_folder, output, read_record, write_bytes, write_record
+from widebnn.errors import WidebnnError
+from widebnn.reproduction.cells import Cell, build_target, find_start, run_cell
+from widebnn.reproduction.engines import Engine, local_engine
+from widebnn.reproduction.published import RHAT_STEP_SIZE
+from widebnn.reproduction.sweep import load, sweep
+from widebnn.sampling.driver import position_shapes
+
+EXPERIMENTS = ("acceptance", "ess", "rhat", "traces", "beyond")
+PAPER_SAMPLERS = ("lmc", "underdamped", "pcn", "pcnl")
+BEYOND = ("marginal_pcn", "pcnl_published", "hilbert_hmc", "elliptical_slice")
+RHAT_CHAINS = 3
+LARGEST_CONFIG = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How large an experiment is."""
+
+    n_train: int
+    n_test: int
+    widths: tuple[int, ...]
+    step_sizes: tuple[float, ...]
+    steps: int
+    burn_in: int
+    thin: int
+    rhat_widths: tuple[int, ...]
+    rhat_steps: tuple[int, ...]
+    """Numbers of steps at which R-hat is looked at; the chains run to the last."""
+    depths: tuple[int, ...] = (2, 3)
+    fast_steps: int = 500
+    """For samplers whose every step is (nearly) a new draw."""
+    start: str = "prior"
+    """Where chains start, see :class:`Cell`."""
+    full_steps_to: int | None = None
+    """Above this width the number of steps falls as width^-0.75, so that wide networks do not take all the time."""
+
+    def steps_at(self, width: int) -> int:
+        """Steps of a chain of the main grid, a multiple of ``thin``."""
+        share = 1.0 if self.full_steps_to is None else min(1.0, (self.full_steps_to / width) ** 0.75)
+        return self.thin * round(self.steps * share / self.thin)
+
+
+SCALES = {
+    "smoke": Scale(16, 8, (64, 256), (0.1,), 400, 400, 10, (64,), (100, 200, 300, 400), (), 100),
+    "laptop": Scale(
+        256, 32, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 3_600, 250, 25,
+        (512, 4096), (200, 400, 600), (2, 3), 150, "posterior", 512,
+    ),
+    "paper": Scale(
+        256, 128, (128, 512, 1024, 2048, 4096, 8192), (0.2, 0.1, 0.01), 1_000_000, 20_000, 25,
+        (512, 1024, 2048, 4096), (5_000, 10_000, 15_000, 20_000), (2, 3), 2_000, "prior",
+    ),
+}  # fmt: skip
+
+
+def plan(
+    experiments: Iterable[str],
+    scale: Scale,
+    samplers: Iterable[str] | None = None,
+    widths: Iterable[int] | None = None,
+    step_sizes: Iterable[float] | None = None,
+    seed: int = 0,
+) -> list[Cell]:
+    """Plan the cells of some experiments.
+
+    Args:
+        experiments: Names from ``EXPERIMENTS``.
+        scale: How large they are.
+        samplers: Only these; by default all.
+        widths: Instead of the scale's.
+        step_sizes: Instead of the scale's.
+        seed: Seed of all chains.
+
+    Returns:
+        The cells that are needed, each once, cheapest first.
+    """
+    chosen = tuple(samplers or PAPER_SAMPLERS + BEYOND)
+    widths, step_sizes = tuple(widths or scale.widths), tuple(step_sizes or scale.step_sizes)
+    cells: dict[str, Cell] = {}
+
+    def add(sampler, step_size, width, depth=1, steps=None, burn_in=scale.burn_in, thin=scale.thin, chains=1):
+        if sampler in chosen:
+            steps = scale.steps_at(width) if steps is None else steps
+            # The published potential is never far from its bulk: the whitened readout always fits.
+            start = "prior" if sampler == "pcnl_published" else scale.start
+            cell = Cell(sampler, step_size, width, depth, steps, burn_in, thin, chains, seed, start)
+            cells.setdefault(cell.name, cell)
+
+    for experiment in experiments:
+        if experiment in ("acceptance", "ess", "traces"):
+            for sampler, width, step_size in itertools.product(PAPER_SAMPLERS, widths, step_sizes):
+                add(sampler, step_size, width)
+        if experiment == "rhat":
+            for sampler, width in itertools.product(PAPER_SAMPLERS, scale.rhat_widths):
+                add(sampler, RHAT_STEP_SIZE, width, steps=max(scale.rhat_steps), burn_in=0, chains=RHAT_CHAINS)
+        if experiment == "beyond":
+            fast = {"steps": scale.fast_steps, "burn_in": scale.fast_steps, "thin": 1}
+            for width in widths:
+                for sampler, step_size in itertools.product(("marginal_pcn", "pcnl_published"), step_sizes[:2]):
+                    add(sampler, step_size, width)
+                add("pcn", None, width)
+                add("hilbert_hmc", None, width, **fast)
+                add("elliptical_slice", None, width, **fast)
+            width = min(widths, key=lambda width: abs(width - 1024))
+            for depth in scale.depths:
+                add("pcn", step_sizes[len(step_sizes) // 2], width, depth)
+                add("hilbert_hmc", None, width, depth, **fast)
+    return sorted(cells.values(), key=lambda cell: cell.work)
+
+
+def load_cell(folder: Path, cell: Cell) -> xr.Dataset | None:
+    """Read a finished cell; None if there is none, if it is corrupted or if it is another cell's."""
+    return load(folder, cell.name, cell)
+
+
+def run_grid(
+    cells: list[Cell],
+    dataset: Dataset,
+    folder: Path,
+    say: Callable[[str], Any] | None = None,
+    engine: Engine | None = None,
+) -> dict[str, xr.Dataset]:
+    """Run the cells that are not finished, see :func:`widebnn.reproduction.sweep`.
+
+    Args:
+        cells: From :func:`plan`.
+        dataset: What all of them are run on.
+        folder: Where results are kept.
+        say: As for :func:`widebnn.reproduction.sweep`.
+        engine: By default processes of this machine, half as many as it has cores.
+
+    Returns:
+        The results by name, without those of cells that failed.
+    """
+    # Cells of one kind follow each other: they share compiled programs.
+    ordered = sorted(cells, key=lambda cell: (cell.depth, cell.chains, cell.width, cell.kind, cell.work))
+    run = functools.partial(run_one, dataset, folder)
+    with contextlib.nullcontext(engine) if engine is not None else local_engine() as chosen:
+        results = sweep({cell.name: cell for cell in ordered}, run, folder, chosen, say)
+    for path in (folder / "cells").glob("start-*"):
+        path.unlink()
+    return results
+
+
+def run_one(dataset: Dataset, folder: Path, cell: Cell, store: Path, progress: RichProgress) -> xr.Dataset:
+    """Run a cell from the start that it shares with others of its kind."""
+    try:
+        start = _shared_start(cell, dataset, folder, progress) if cell.start == "posterior" else None
+        return run_cell(cell, dataset, progress, start, store)
+    finally:
+        jax.clear_caches()
+
+
+def _shared_start(cell: Cell, dataset: Dataset, folder: Path, progress: RichProgress) -> Any:
+    """Found by the first cell of its kind, and kept for the others."""
+    path = folder / "cells" / f"start-{'-'.join(map(str, cell.kind))}"
+    leaves, structure = jax.tree.flatten(position_shapes(build_target(cell, dataset)))
+    if path.exists():
+        with contextlib.suppress(DamageError, OSError, KeyError):
+            arrays = read_record(path, "start").arrays
+            return jax.tree.unflatten(structure, [arrays[str(i)] for i in range(len(leaves))])
+    start = find_start(cell, dataset, progress)
+    write_record(path, {"kind": "start"}, {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(start))})
+    return start
+
+
+def write_config(folder: Path, config: dict[str, Any]) -> None:
+    """Record the settings of a folder, and refuse to mix results of two settings in it.
+
+    Args:
+        folder: Where results are kept; it is created.
+        config: Settings, as JSON has them.
+
+    Raises:
+        WidebnnError: The folder holds results of other settings, or its record is corrupted.
+    """
+    make_folder(folder)
+    path = folder / "config.json"
+    if not path.exists():
+        with output(path):
+            write_bytes(path, json.dumps(config, indent=1).encode() + b"\n")
+        return
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST_CONFIG:
+            raise ValueError("not a small file")
+        old = json.loads(path.read_text(encoding="utf-8"))
+        changed = ", ".join(f"{name} = {old.get(name)!r}" for name in config if old.get(name) != config[name])
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise WidebnnError(f"{path} is corrupted ({error}); remove it or choose another --out.") from None
+    if changed:
+        raise WidebnnError(f"{folder} holds a run with {changed}; choose another --out, or the same settings.")

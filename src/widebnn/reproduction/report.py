@@ -1,0 +1,274 @@
+"""The report of a run: summary.json, figures, and one page in Markdown, which also becomes report.html."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+import json
+import platform
+import re
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+from markdown_it import MarkdownIt
+
+from widebnn.data import Dataset
+from widebnn.durable import output, write_bytes
+from widebnn.reproduction.analysis import (
+    STATISTICS,
+    add_pooled_ess,
+    compare,
+    distance_from_limit,
+    find,
+    rhat_against_steps,
+    summarise_cell,
+)
+from widebnn.reproduction.cells import LABELS, NOISE, cell_of
+from widebnn.reproduction.claims import claims
+from widebnn.reproduction.figures import draw_figures
+from widebnn.reproduction.grid import Scale
+
+VERSIONS = ("widebnn", "jax", "jaxlib", "numpy", "scipy", "arviz-stats")
+TITLE = "Function-space MCMC for wide Bayesian networks, re-run"
+CAPTIONS = {
+    "acceptance": "Acceptance rate against width (figure 1 of the paper).{hollow}",
+    "ess": "Effective samples per stored draw (figure 2 of the paper). Lines: autocorrelations pooled over 100 random "
+    "projections of weights and of test predictions, about means known from Hilbert-space HMC. Dotted: the paper's "
+    "definition, mean of 100 projections, which in a slow chain of N stored draws shows about 5/N.{hollow}",
+    "rhat": "R-hat of three chains by the paper's definition: mean and standard deviation over 200 projections.",
+    "traces": "Traces of the first two principal components of the iterates, step size {size}.",
+    "speed": "Effective samples per second. Every sampler runs in function space; the published code does not.",
+    "distance": "Distance of the posterior from the reference N(0, I), as the Jeffreys divergence "
+    "E_posterior[l] - E_prior[l], and of its predictive mean from the infinite-width limit's.",
+}
+QUANTITIES = {
+    "acceptance": "Acceptance rate",
+    "weights": "Effective samples per stored draw, random projections of all weights",
+    "predictions": "Effective samples per stored draw, random projections of test predictions",
+    "rhat": "R-hat of three chains",
+}
+WITHIN = {"pcn": 0.03, "lmc": 0.05}
+"""How near to the published curve the acceptance rate was to come."""
+CELL_COLUMNS = {
+    "ess": "ESS/draw, paper's definition",
+    "ess_pooled": "ESS/draw, pooled",
+    "bulk_ess": "ESS/draw, bulk",
+    "tail_ess": "ESS/draw, tail",
+    "ess_per_step": "ESS/step",
+    "ess_per_gradient": "ESS/gradient",
+    "ess_per_second": "ESS/s",
+}
+HEAD = f"""<!doctype html><html lang=en><meta charset=utf-8>
+<meta name=viewport content="width=device-width, initial-scale=1"><link rel=icon href=data:,>
+<title>{TITLE}</title><style>
+:root {{ color-scheme: light; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 0 auto; padding: 1rem; }}
+h1 {{ font-size: 1.6rem; line-height: 1.2; }} h2 {{ font-size: 1.2rem; margin-top: 2rem; }}
+img {{ max-width: 100%; height: auto; }}
+figure {{ margin: 1rem 0; }} figcaption {{ color: #555; font-size: .9rem; }}
+.scroll {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-size: .85rem; }}
+th, td {{ border-bottom: 1px solid #ddd; padding: .25rem .6rem; text-align: left; vertical-align: top; }}
+td[style] {{ white-space: nowrap; }}
+th {{ border-bottom: 2px solid #888; }}
+.yes {{ color: #00654a; font-weight: 600; }} .no {{ color: #a33f00; font-weight: 600; }}
+@media (max-width: 40rem) {{ figure img {{ max-width: none; width: 46rem; }} }}
+@media print {{ .scroll {{ overflow: visible; }} table {{ font-size: .7rem; }} figure {{ break-inside: avoid; }} }}
+</style>
+"""
+
+
+def write_report(
+    folder: Path, results: dict[str, xr.Dataset], dataset: Dataset, scale: Scale, config: dict[str, Any]
+) -> dict[str, Any]:
+    """Write figures (PNG and PDF), summary.json and report.html of finished cells.
+
+    Args:
+        folder: Where to write them.
+        results: Finished cells by name.
+        dataset: What they were run on.
+        scale: How large they are.
+        config: Settings of the run.
+
+    Returns:
+        The contents of summary.json, with NaN where that has null.
+    """
+    stored = list(results.values())
+    rows = [summarise_cell(each) for each in stored]
+    add_pooled_ess(rows, stored)
+    for row, each in zip(rows, stored, strict=True):
+        if "jeffreys" in row:
+            row["limit"] = distance_from_limit(each, dataset)
+    rhat = [rhat_against_steps(each, scale.rhat_steps) for each in stored if cell_of(each).chains > 1]
+    summary = {
+        "config": config,
+        "scale": dataclasses.asdict(scale),
+        "cells": rows,
+        "rhat": rhat,
+        "compared": compare(rows, rhat) if _is_paper_data(config) else [],
+        "claims": claims(rows, rhat),
+        "versions": {name: version(name) for name in VERSIONS} | {"python": platform.python_version()},
+    }
+    figures = draw_figures(rows, stored, rhat, _is_paper_data(config))
+    with output(folder):
+        for name, figure in figures.items():
+            for kind in ("png", "pdf"):
+                content = io.BytesIO()
+                figure.savefig(content, format=kind, dpi=140)
+                write_bytes(folder / f"{name}.{kind}", content.getvalue())
+        write_bytes(folder / "summary.json", json.dumps(_without_nan(summary), indent=1).encode() + b"\n")
+        markdown = report_page(summary, {name: f"{name}.png" for name in figures})
+        write_bytes(folder / "report.html", to_html(markdown, folder).encode())
+    return summary
+
+
+def report_page(summary: dict[str, Any], figures: Mapping[str, str]) -> str:
+    """Markdown of the report: settings, results, and a row for each cell."""
+    settings = {**summary["config"], "noise": NOISE, **summary["scale"]}
+    shown = [[name, ", ".join(map(str, v)) if isinstance(v, (list, tuple)) else str(v)] for name, v in settings.items()]
+    parts = [
+        f"# {TITLE}",
+        "The experiments of Pezzetti, Favaro and Peluchetti (AISTATS 2025), recomputed with the corrected formulas by "
+        "widebnn.",
+        f"## Settings\n\n{table(['setting', 'value'], shown, '---')}",
+        *results_sections(summary, figures),
+    ]
+    for statistic in STATISTICS:
+        rows = [
+            [row["cell"], number(row["acceptance"]), number(row["ms_per_step"])]
+            + [number(row[statistic].get(name)) for name in CELL_COLUMNS]
+            for row in summary["cells"]
+        ]
+        header = ["cell", "acceptance", "ms/step", *CELL_COLUMNS.values()]
+        parts.append(f"## All cells: {statistic}\n\n{table(header, rows)}")
+    parts.append(
+        "Means over 100 projections. Bulk and tail are ArviZ's rank-normalised effective sample sizes. Per step, per "
+        "gradient and per second follow from the pooled value where there is one, else from the paper's."
+    )
+    parts.append(f"## Environment\n\n{versions(summary)}; seed {summary['config']['seed']}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def results_sections(summary: dict[str, Any], figures: Mapping[str, str], reasons: str = "") -> list[str]:
+    """Markdown of claims, figures (paths by name), published numbers beside ours, and what goes beyond the paper."""
+    hollow = " Hollow markers: values read off the published figure." if _is_paper_data(summary["config"]) else ""
+    parts = []
+    if summary["claims"]:
+        rows = [[claim["claim"], claim["verdict"], claim["note"]] for claim in summary["claims"]]
+        parts.append(f"## Claims\n\n{table(['claim', 'verdict', 'by'], rows, '---')}")
+    captions = {name: CAPTIONS[name.split("-")[0]].format(hollow=hollow, size=name[7:]) for name in figures}
+    parts.append("\n\n".join(["## Figures", *(f"![{captions[name]}]({path})" for name, path in figures.items())]))
+    if summary["compared"]:
+        parts.append(f"## Published numbers and ours\n\n{_nearness(summary['compared'])}")
+        parts += [_published_section(summary["compared"], quantity) for quantity in QUANTITIES]
+    return [*parts, *([reasons] if reasons else []), _beyond_section(summary["cells"])]
+
+
+def _nearness(rows: list[dict[str, Any]]) -> str:
+    """How far our acceptance rates are from the published ones."""
+    judged = [row for row in rows if row["quantity"] == "acceptance" and row["ours_sampler"] in WITHIN]
+    judged.sort(key=lambda row: list(WITHIN).index(row["ours_sampler"]))
+    far = [
+        f"- {LABELS[row['ours_sampler']]} at step size {row['step_size']:g}, width {row['width']}: "
+        f"published {row['value']:g}, ours {row['ours']:.3f}"
+        for row in judged
+        if abs(row["ours"] - row["value"]) > WITHIN[row["ours_sampler"]]
+    ]
+    limits = " and ".join(f"{limit:g} ({LABELS[sampler]})" for sampler, limit in WITHIN.items())
+    text = f"{len(judged) - len(far)} of {len(judged)} acceptance rates are within {limits} of the published curve."
+    return text + (" The others:\n\n" + "\n".join(far) if far else "")
+
+
+def _published_section(rows: list[dict[str, Any]], quantity: str) -> str:
+    """Published values and ours, one line per sampler and step size, widths across."""
+    here = [row for row in rows if row["quantity"] == quantity]
+    widths = sorted({row["width"] for row in here})
+    kinds = {"pooled": "pooled", "ours": "paper's definition"} if quantity in STATISTICS else {"ours": "ours"}
+    lines: dict[str, list[str]] = {}
+
+    def add(label: str, key: str, **wanted: Any) -> None:
+        values = {row["width"]: row.get(key) for row in find(here, **wanted)}
+        if label not in lines and any(value is not None for value in values.values()):
+            lines[label] = [label, *(number(values.get(width)) for width in widths)]
+
+    for row in here:
+        size, name = row["step_size"], row["ours_sampler"]
+        published = f"**{LABELS[row['sampler']].split(' (')[0]}, {size:g}, published**"
+        add(published, "value", sampler=row["sampler"], step_size=size)
+        for key, kind in kinds.items():
+            add(f"{LABELS[name]}, {size:g}, {kind}", key, ours_sampler=name, step_size=size)
+    header = ["sampler, step size", *map(str, widths)]
+    return f"### {QUANTITIES[quantity]}\n\n{table(header, lines.values())}"
+
+
+def _beyond_section(rows: list[dict[str, Any]]) -> str:
+    """Effective samples per second, and depth."""
+    flat = [row for row in rows if row["chains"] == 1 and row["depth"] == 1]
+    widths = sorted({row["width"] for row in flat})
+    lines = []
+    for sampler in dict.fromkeys(row["sampler"] for row in flat):
+        groups = (find(flat, sampler=sampler, width=width) for width in widths)
+        best = [max((row["predictions"]["ess_per_second"] for row in here), default=None) for here in groups]
+        lines.append([LABELS[sampler], *map(number, best)])
+    header = ["effective samples of predictions per second, best step size", *map(str, widths)]
+    parts = ["## Beyond the paper", table(header, lines)]
+    deep = sorted((row for row in rows if row["depth"] > 1), key=lambda row: (row["depth"], row["sampler"]))
+    if deep:
+        lines = []
+        for row in deep:
+            size = "" if row["step_size"] is None else f", {row['step_size']:g}"
+            label = f"{row['depth']} hidden layers, {LABELS[row['sampler']]}{size}"
+            values = number(row["acceptance"]), number(row["predictions"]["ess_per_step"])
+            lines.append([label, str(row["width"]), *values])
+        parts.append(table(["depth, sampler, step size", "width", "acceptance", "ESS per step, predictions"], lines))
+    return "\n\n".join(parts)
+
+
+def to_html(markdown: str, folder: Path) -> str:
+    """One HTML file from a page in Markdown, with the pictures of the folder inside and nothing from outside."""
+
+    def picture(found: re.Match) -> str:
+        encoded = base64.b64encode((folder / found[1]).read_bytes()).decode()
+        image = f'<div class="scroll"><img alt="{found[2]}" src="data:image/png;base64,{encoded}"></div>'
+        return f'<figure id="{Path(found[1]).stem}">{image}<figcaption>{found[2]}</figcaption></figure>'
+
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+    body = re.sub(r'<p><img src="([^"]+)" alt="([^"]*)" */?></p>', picture, body)
+    body = re.sub(r"(?s)<table>.*?</table>", r'<div class="scroll">\g<0></div>', body)
+    body = body.replace("<td>confirmed</td>", '<td class="yes">confirmed</td>')
+    return HEAD + re.sub("<td>(not confirmed|depends on [^<]*)</td>", r'<td class="no">\1</td>', body) + "</html>\n"
+
+
+def table(header: list[str], rows: Iterable[list[str]], alignment: str = "---:") -> str:
+    """A Markdown table, first column left, the others as given."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (header, *rows)]
+    return "\n".join([lines[0], "|---" + f"|{alignment}" * (len(header) - 1) + "|", *lines[1:]])
+
+
+def number(value: float | None) -> str:
+    """Two significant digits, three decimals above 1, and nothing for what is not there."""
+    if value is None or value != value:
+        return ""
+    return f"{value:.3f}" if value > 1 else "0" if value < 1e-4 else f"{value:.2g}"
+
+
+def versions(summary: dict[str, Any]) -> str:
+    """Names and versions of what made the run."""
+    return ", ".join(f"{name} {number}" for name, number in summary["versions"].items())
+
+
+def _is_paper_data(config: dict[str, Any]) -> bool:
+    return config["data"] == "cifar10" and config["n_train"] == 256
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN: None instead."""
+    if isinstance(value, dict):
+        return {name: _without_nan(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(part) for part in value]
+    return None if isinstance(value, float) and value != value else value

@@ -1,0 +1,216 @@
+"""Sweeps: many jobs in processes of this machine or on a Ray cluster, resumable, with one progress display.
+
+The folder of a sweep holds ``cells/NAME.nc`` and ``NAME.sha256`` for a finished job, ``NAME.run`` with the chains of an
+unfinished one and ``NAME.progress``. A sweep that was stopped, or that lost processes or machines, resumes from there.
+All machines of a cluster should see the folder; otherwise results still arrive, but a job that is lost starts again.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import datetime
+import io
+import json
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+from rich.progress import Progress as RichProgress
+
+from widebnn.durable import damaged_files, locked, output, write_bytes, write_checksums
+from widebnn.errors import DamageWarning, WidebnnError
+from widebnn.reproduction.engines import Engine
+from widebnn.sampling.progress import display
+
+POLL_SECONDS = 0.3
+
+
+def sweep(
+    jobs: Mapping[str, Any],
+    run: Callable[[Any, Path, RichProgress], xr.Dataset],
+    folder: Path,
+    engine: Engine,
+    say: Callable[[str], Any] | None = None,
+) -> dict[str, xr.Dataset]:
+    """Run all jobs that are not finished in ``folder``.
+
+    A job that raises :class:`WidebnnError` is left out with a warning. One that fails in any other way, or whose
+    process or machine is lost, is retried from its last checkpoint, three runs in all. Other jobs continue.
+
+    Args:
+        jobs: Jobs by name; names become file names. A job may have the attributes ``label``, its name in messages, and
+            ``work``, its relative cost, and a method ``accepts(stored)``, whether a stored result is its own; without
+            that ``repr(job)``, which is stored with the result, must be equal.
+        run: ``run(job, store, progress)``, a function of a module, returns an :class:`xarray.Dataset` and passes
+            ``store`` and ``progress`` to :func:`widebnn.sample`, which makes the job resumable and shows its progress.
+        folder: Folder of the sweep; it is created.
+        engine: From :func:`local_engine` or :func:`ray_engine`.
+        say: Receives a line for each event; by default there are bars on a terminal and lines on stderr elsewhere.
+
+    Returns:
+        The results by name, without those of jobs that failed.
+    """
+    labels = {name: getattr(job, "label", name) for name, job in jobs.items()}
+    found = {name: load(folder, name, job) for name, job in jobs.items()}
+    waiting = [name for name, stored in found.items() if stored is None]
+    attempts = dict.fromkeys(waiting, 0)
+    running: dict[concurrent.futures.Future, str] = {}
+    work = {name: float(getattr(jobs[name], "work", 1.0)) for name in waiting}
+    with locked(folder / "cells"), _Display(labels, work, folder, say) as shown:
+        try:
+            while waiting or running:
+                while waiting and (engine.at_once is None or len(running) < engine.at_once):
+                    name = waiting.pop(0)
+                    attempts[name] += 1
+                    running[engine.submit(_work, run, jobs[name], folder, name)] = name
+                done, _ = concurrent.futures.wait(running, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
+                shown.update(running.values())
+                for future in done:
+                    name = running.pop(future)
+                    result = _outcome(future, labels[name])
+                    if isinstance(result, xr.Dataset):
+                        found[name] = _save(folder, name, jobs[name], result)
+                    elif isinstance(result, WidebnnError) or attempts[name] >= engine.attempts:
+                        warnings.warn(f"{labels[name]} failed and is left out: {_sentence(result)}", stacklevel=2)
+                    else:
+                        shown.say(f"{labels[name]} failed ({_sentence(result)}) and is retried")
+                        waiting.append(name)
+                        continue
+                    shown.finish(name, found[name] is not None)
+        except BaseException:  # Ctrl-C, or a result that cannot be written
+            engine.stop()
+            concurrent.futures.wait(running, 10)
+            raise
+    return {name: stored for name, stored in found.items() if stored is not None}
+
+
+def _work(run: Any, job: Any, folder: Path, name: str) -> tuple[xr.Dataset | WidebnnError, list[str]]:
+    """Run one job, in its process: its result and its warnings."""
+    cells = folder / "cells"
+    cells.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default", UserWarning)
+        try:
+            result = run(job, cells / f"{name}.run", _Recorded(cells / f"{name}.progress"))
+        except WidebnnError as error:  # returned, not raised: no engine should retry it
+            result = error
+    return result, [str(each.message) for each in caught if issubclass(each.category, UserWarning)]
+
+
+def _outcome(future: concurrent.futures.Future, label: str) -> xr.Dataset | BaseException:
+    try:
+        result, remarks = future.result()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a lost process or machine, or anything that a job may raise
+        return getattr(error, "cause", None) or error  # Ray wraps what a job raised
+    for remark in remarks:
+        warnings.warn(f"{label}: {remark}", stacklevel=3)
+    return result
+
+
+def _sentence(problem: BaseException) -> str:
+    text = str(problem).strip()
+    return (text.splitlines()[-1] if text else type(problem).__name__)[:300]
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """Return the path of a finished job."""
+    return folder / "cells" / f"{name}.nc"
+
+
+def _save(folder: Path, name: str, job: Any, stored: xr.Dataset) -> xr.Dataset:
+    path, stored = path_of(folder, name), stored.assign_attrs(job=repr(job))
+    # The classic format is read by Python alone: the HDF5 library may hang on a file that was made for it.
+    with output(path):
+        write_bytes(path, [stored.to_netcdf(engine="scipy")])
+        write_checksums(path.with_suffix(".sha256"), [path.name])
+    shutil.rmtree(path.with_suffix(".run"), ignore_errors=True)
+    path.with_suffix(".progress").unlink(missing_ok=True)
+    return stored
+
+
+def load(folder: Path, name: str, job: Any) -> xr.Dataset | None:
+    """Read a finished job; None if there is none, if it is corrupted or if it is the result of another job."""
+    path = path_of(folder, name)
+    if not path.is_file():
+        return None
+    if damaged := damaged_files(path.with_suffix(".sha256"), [path.name]):
+        label = getattr(job, "label", name)
+        warnings.warn(f"{folder} is corrupted ({damaged[0]}): {label} is recomputed", DamageWarning, stacklevel=3)
+        return None
+    try:
+        stored = xr.load_dataset(io.BytesIO(path.read_bytes()), engine="scipy")
+        own = job.accepts(stored) if hasattr(job, "accepts") else stored.attrs.get("job") == repr(job)
+        return stored if own else None
+    except Exception:  # a file that somebody has changed fails anywhere
+        return None
+
+
+class _Recorded(RichProgress):
+    """Progress of a job, written to a file for the display of another process."""
+
+    def __init__(self, path: Path):
+        super().__init__(disable=True)
+        self._path, self._written = path, 0.0
+        path.unlink(missing_ok=True)
+
+    def update(self, task_id: Any, **changes: Any) -> None:
+        super().update(task_id, **changes)
+        if time.monotonic() - self._written > 1:
+            self._written = time.monotonic()
+            task = self.tasks[self.task_ids.index(task_id)]
+            state = [task.percentage / 100, f"{task.description}: {task.fields.get('note', '')}"]
+            with contextlib.suppress(OSError):
+                write_bytes(self._path, json.dumps(state).encode(), lasting=False)
+
+
+class _Display:
+    """One display of a sweep: bars on a terminal, a line for each finished job elsewhere."""
+
+    def __init__(self, labels: Mapping[str, str], work: Mapping[str, float], folder: Path, say: Any):
+        self._bars = display(None if say is None else False)
+        self.say = say or (lambda text: self._bars.console.print(text, highlight=False, soft_wrap=True))
+        self._lines = say is not None or not self._bars.console.is_terminal
+        self._labels, self._work, self._folder, self._began = labels, work, folder, time.perf_counter()
+        self._finished: list[str] = []
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> _Display:
+        if finished := len(self._labels) - len(self._work):
+            self.say(f"{finished} of {len(self._labels)} cells are finished already.")
+        self._bars.start()
+        self._all = self._bars.add_task("sweep", total=sum(self._work.values()) or 1.0, note="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def update(self, names: Any) -> None:
+        """Show the progress of the running jobs."""
+        done = sum(self._work[name] for name in self._finished)
+        for name in names:
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                share, note = json.loads((self._folder / "cells" / f"{name}.progress").read_text())
+                if name not in self._tasks:
+                    self._tasks[name] = self._bars.add_task(self._labels[name], total=1.0, note="")
+                self._bars.update(self._tasks[name], completed=share, note=note)
+                done += self._work[name] * share
+        note = f"{len(self._finished)} of {len(self._work)} cells"
+        self._bars.update(self._all, completed=done, note=note)
+
+    def finish(self, name: str, succeeded: bool) -> None:
+        """A job has a result, or has failed for good."""
+        self._finished.append(name)
+        if name in self._tasks:
+            self._bars.remove_task(self._tasks.pop(name))
+        if self._lines and succeeded:
+            left = sum(self._work.values()) / sum(self._work[each] for each in self._finished) - 1
+            eta = datetime.timedelta(seconds=round(left * (time.perf_counter() - self._began)))
+            count = f"{len(self._finished)} of {len(self._work)}"
+            self.say(f"[{count}, {eta} left] {self._labels[name]}")

@@ -1,0 +1,329 @@
+"""CIFAR-10 and MNIST from files like the official ones, only smaller."""
+
+import gzip
+import hashlib
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from widebnn.data import images, load_dataset
+from widebnn.data.images import CIFAR10_FOLDER, FIRST, MNIST_FILES, OFFICIAL, RECORD, load_cifar10, tfds_order
+from widebnn.errors import WidebnnError
+
+SMALL = 3  # images in each official file here, instead of 10 000
+NAMES = [*OFFICIAL[0], *OFFICIAL[1]]
+
+
+def make_records(rows, seed):
+    """CIFAR-10 records: a label and 3072 pixels in each row."""
+    rng = np.random.default_rng(seed)
+    return np.column_stack([rng.integers(0, 10, rows), rng.integers(0, 256, (rows, RECORD - 1))]).astype(np.uint8)
+
+
+@pytest.fixture
+def official(tmp_path, monkeypatch):
+    """Six official files, and the training and test records in file order."""
+    monkeypatch.setattr(images, "PER_FILE", SMALL)
+    train, test = make_records(5 * SMALL, seed=1), make_records(SMALL, seed=2)
+    for name, records in zip(NAMES, [*np.split(train, 5), test], strict=True):
+        records.tofile(tmp_path / name)
+    return tmp_path, train, test
+
+
+@pytest.fixture
+def first(tmp_path):
+    """The two files that are in TensorFlow Datasets' order."""
+    train, test = make_records(7, seed=3), make_records(4, seed=4)
+    train.tofile(tmp_path / FIRST[0][0])
+    test.tofile(tmp_path / FIRST[1][0])
+    return tmp_path, train, test
+
+
+def check_cifar(data, train, test):
+    pixels = train[:, 1:].astype(np.float64)
+    np.testing.assert_array_equal(data.labels_train, train[:, 0])
+    np.testing.assert_array_equal(data.labels_test, test[:, 0])
+    np.testing.assert_allclose(data.x_train, (pixels - pixels.mean()) / pixels.std(), atol=1e-12)
+    np.testing.assert_allclose(data.x_test, (test[:, 1:] - pixels.mean()) / pixels.std(), atol=1e-12)
+    np.testing.assert_allclose(data.y_train, np.eye(10)[train[:, 0]] - 0.1, atol=1e-15)
+    assert data.class_names[0] == "airplane" and data.n_classes == 10
+
+
+# TensorFlow Datasets' order
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_order_sorts_by_the_hash_of_split_and_index(split):
+    order = tfds_order(split, 1000)
+    assert order.dtype == np.int64 and sorted(order) == list(range(1000))
+    hashes = [int(hashlib.md5(f"{split}{i}".encode()).hexdigest(), 16) for i in order]
+    assert hashes == sorted(hashes)
+
+
+def test_order_of_the_whole_splits_is_pinned():
+    # TensorFlow Datasets names its first training example train_16399.
+    np.testing.assert_array_equal(tfds_order("train", 50_000)[:4], [16399, 1680, 47917, 17307])
+    np.testing.assert_array_equal(tfds_order("test", 10_000)[:4], [9933, 5669, 163, 6686])
+    assert tfds_order("test", 0).shape == (0,)
+    with pytest.raises(WidebnnError, match="split must be one of train, test"):
+        tfds_order("validation", 3)
+    with pytest.raises(WidebnnError, match="count must be at least 0"):
+        tfds_order("train", -1)
+
+
+@pytest.mark.parametrize(
+    ("split", "count", "name", "known"),
+    [
+        ("train", 50_000, FIRST[0][0], "699411278347729993264366263540"),
+        ("test", 10_000, FIRST[1][0], "388066163109579857867049524096"),
+    ],
+)
+def test_order_agrees_with_the_first_labels_of_the_official_files(shared_data, split, count, name, known):
+    labels = np.fromfile(shared_data / "cifar10" / name, np.uint8)[::RECORD]
+    seen = [(label, int(known[i])) for i, label in zip(tfds_order(split, count), labels, strict=False) if i < 30]
+    assert seen and all(label == expected for label, expected in seen)
+
+
+def test_official_files_of_full_size_come_in_that_order(tmp_path):
+    records = make_records(80, seed=5)
+    places = {"train": tfds_order("train", 50_000)[:50], "test": tfds_order("test", 10_000)[:30]}
+    for name in NAMES:
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(10_000 * RECORD)  # zeros that take no space
+    for record, place in zip(records, [*places["train"], *places["test"] + 50_000], strict=True):
+        with (tmp_path / NAMES[place // 10_000]).open("r+b") as file:
+            file.seek(place % 10_000 * RECORD)
+            file.write(record.tobytes())
+    tracemalloc.start()
+    try:
+        check_cifar(load_dataset("cifar10", 50, 30, data_dir=tmp_path), records[:50], records[50:])
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000, "the files have 184 MB"
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("n_train", "n_test"), [(2, 1), (10, 2), (15, 0), (None, None)])
+def test_official_files_come_in_either_order(official, check_shapes, n_train, n_test):
+    folder, train, test = official
+    data = load_dataset("cifar10", n_train, n_test, data_dir=folder)
+    check_shapes(data, 15 if n_train is None else n_train, 3 if n_test is None else n_test, 3072, 10)
+    check_cifar(data, train[tfds_order("train", 15)][:n_train], test[tfds_order("test", 3)][:n_test])
+    check_cifar(load_cifar10(folder, n_train, n_test, order="file"), train[:n_train], test[:n_test])
+
+
+def test_an_unpacked_archive_is_found_in_its_folder(official):
+    folder, train, test = official
+    (folder / CIFAR10_FOLDER).mkdir()
+    for name in NAMES:
+        (folder / name).rename(folder / CIFAR10_FOLDER / name)
+    check_cifar(load_cifar10(folder, 15, 3, order="file"), train, test)
+
+
+@pytest.mark.parametrize(("n_train", "n_test"), [(5, 3), (None, None)])
+def test_the_first_files_come_as_they_are(first, n_train, n_test):
+    folder, train, test = first
+    check_cifar(load_dataset("cifar10", n_train, n_test, data_dir=str(folder)), train[:n_train], test[:n_test])
+
+
+def test_official_files_win(official, first):
+    folder, train, test = official
+    check_cifar(load_cifar10(folder, order="file"), train, test)
+
+
+def test_labels_of_unused_records_do_not_matter(first):
+    folder, train, test = first
+    train[5, 0] = 77
+    train.tofile(folder / FIRST[0][0])
+    check_cifar(load_dataset("cifar10", 5, 2, data_dir=folder), train[:5], test[:2])
+    with pytest.raises(WidebnnError, match=r"tfds_train_first4096\.bin has label 77 in record 5, expected 0 to 9"):
+        load_dataset("cifar10", 6, 2, data_dir=folder)
+
+
+def test_official_files_that_lack_images_come_in_file_order(official):
+    """With an image less, all that follow would have another index and so another place in the order."""
+    folder, train, _ = official
+    path = folder / "data_batch_2.bin"
+    path.write_bytes(path.read_bytes()[:RECORD])
+    with pytest.warns(UserWarning, match="hold 13 images, not all: taken in file order"):
+        data = load_dataset("cifar10", 5, 0, data_dir=folder)
+    np.testing.assert_array_equal(data.labels_train, train[[0, 1, 2, 3, 6], 0])
+
+
+def test_pixels_are_channel_by_channel_and_real(shared_data, check_shapes):
+    folder = shared_data / "cifar10"
+    manifest = dict(line.split()[::-1] for line in (shared_data / "MANIFEST.sha256").read_text().splitlines())
+    for path in folder.glob("tfds_*.bin"):
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == manifest[f"cifar10/{path.name}"], path
+    data = load_dataset("cifar10", 256, 128, data_dir=folder)
+    check_shapes(data, 256, 128, 3072, 10)
+    np.testing.assert_allclose([data.x_train.mean(), data.x_train.std()], [0, 1], atol=1e-12)
+    assert 0.8 < data.x_test.std() < 1.2 and set(data.labels_train) == set(range(10))
+    assert data.class_names[data.labels_train[0]] == "horse"  # train_16399
+    # Neighbouring pixels of natural images are alike, which they are not under a wrong layout.
+    assert np.abs(np.diff(data.x_train.reshape(256, 3, 32, 32), axis=3)).mean() < 0.3
+    with pytest.raises(WidebnnError, match="4096 rows, too few for n_train=4097"):
+        load_dataset("cifar10", 4097, 1, data_dir=folder)
+
+
+# refusals
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"), [("cifar10", r"data_batch_1\.bin.*tfds_train_first4096\.bin"), ("mnist", "train-images-idx3")]
+)
+def test_a_folder_is_needed(tmp_path, name, wanted):
+    with pytest.raises(WidebnnError, match=rf"{name} needs data_dir, a folder with .*{wanted}"):
+        load_dataset(name, 2, 2)
+    with pytest.raises(WidebnnError, match=rf"there is no folder .*nowhere; set data_dir to a folder with .*{wanted}"):
+        load_dataset(name, 2, 2, data_dir=tmp_path / "nowhere")
+    with pytest.raises(WidebnnError, match=rf"(has no CIFAR|lacks train).*; .*set data_dir.*download\('{name}', data"):
+        load_dataset(name, 2, 2, data_dir=tmp_path)
+
+
+def test_bad_cifar10_arguments_are_refused(official):
+    with pytest.raises(WidebnnError, match="order must be one of tfds, file; got 'random'"):
+        load_cifar10(official[0], order="random")
+    with pytest.raises(WidebnnError, match=r"data_batch_1\.bin to data_batch_5\.bin in .* 15 rows, .*n_train=16"):
+        load_dataset("cifar10", 16, 2, data_dir=official[0])
+    with pytest.raises(WidebnnError, match=r"test_batch\.bin in .* has 3 rows, too few for n_test=4"):
+        load_dataset("cifar10", 2, 4, data_dir=official[0])
+
+
+@pytest.mark.parametrize("name", [NAMES[0], NAMES[3], NAMES[-1]])
+def test_the_missing_official_file_is_named(official, name):
+    (official[0] / name).unlink()
+    with pytest.raises(WidebnnError, match=rf"lacks {name}; copy it there"):
+        load_dataset("cifar10", 2, 2, data_dir=official[0])
+
+
+@pytest.mark.parametrize("size", [0, 1, 2 * RECORD - 1])
+def test_a_truncated_file_is_refused(official, size):
+    path = official[0] / "data_batch_2.bin"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(WidebnnError, match=rf"{path.name} has {size} bytes, not a positive multiple of 3073.*fetch it"):
+        load_dataset("cifar10", 2, 0, data_dir=official[0])
+
+
+# MNIST
+
+
+def idx(array):
+    header = bytes([0, 0, 8, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return header + array.astype(np.uint8).tobytes()
+
+
+@pytest.fixture(params=["plain", "gz"])
+def mnist(request, tmp_path):
+    """The four files, small, and their arrays; ``put`` writes one of them."""
+    rng = np.random.default_rng(0)
+    rows = {name: 20 if name.startswith("train") else 7 for name in MNIST_FILES}
+    arrays = {
+        name: rng.integers(0, 256, (n, 28, 28)) if "images" in name else rng.integers(0, 10, n)
+        for name, n in rows.items()
+    }
+
+    def put(name, content):
+        if request.param == "gz":
+            (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content, 1))
+        else:
+            (tmp_path / name).write_bytes(content)
+
+    for name, array in arrays.items():
+        put(name, idx(array))
+    return tmp_path, arrays, put
+
+
+@pytest.mark.parametrize(("n_train", "n_test"), [(5, 3), (20, 0), (None, None)])
+def test_images_come_in_file_order(mnist, check_shapes, n_train, n_test):
+    folder, arrays, _ = mnist
+    x_train, y_train, x_test, y_test = arrays.values()
+    data = load_dataset("mnist", n_train, n_test, data_dir=folder)
+    check_shapes(data, 20 if n_train is None else n_train, 7 if n_test is None else n_test, 784, 10)
+    pixels = x_train[:n_train].reshape(-1, 784).astype(float)
+    np.testing.assert_allclose(data.x_train, (pixels - pixels.mean()) / pixels.std(), atol=1e-12)
+    test = x_test[:n_test].reshape(-1, 784)
+    np.testing.assert_allclose(data.x_test, (test - pixels.mean()) / pixels.std(), atol=1e-12)
+    np.testing.assert_array_equal(data.labels_train, y_train[:n_train])
+    np.testing.assert_array_equal(data.labels_test, y_test[:n_test])
+    assert data.class_names == tuple("0123456789") and data.name == "mnist"
+
+
+def test_plain_and_gzipped_files_may_be_mixed_and_a_missing_one_is_named(mnist):
+    folder, arrays, _ = mnist
+    (folder / f"{MNIST_FILES[2]}.gz").unlink(missing_ok=True)
+    (folder / MNIST_FILES[2]).write_bytes(idx(arrays[MNIST_FILES[2]]))
+    assert len(load_dataset("mnist", data_dir=str(folder)).x_test) == 7
+    (folder / MNIST_FILES[2]).unlink()
+    with pytest.raises(WidebnnError, match=r"lacks t10k-images-idx3-ubyte or t10k-images-idx3-ubyte\.gz; copy it"):
+        load_dataset("mnist", 1, 1, data_dir=folder)
+
+
+def test_more_rows_than_there_are_are_refused(mnist):
+    with pytest.raises(WidebnnError, match=r"train-images-idx3-ubyte\S* has 20 rows, too few for n_train=21"):
+        load_dataset("mnist", 21, data_dir=mnist[0])
+    with pytest.raises(WidebnnError, match=r"t10k-images-idx3-ubyte\S* has 7 rows, too few for n_test=8"):
+        load_dataset("mnist", 1, 8, data_dir=mnist[0])
+
+
+IMAGES = idx(np.zeros((20, 28, 28)))
+BAD_IMAGES = {
+    "empty": (b"", r"must start as an IDX file of 1 to 60000 items of shape \(28, 28\); it starts with nothing: fetch"),
+    "short header": (IMAGES[:9], "must start as an IDX file"),
+    "labels": (idx(np.zeros(20)), "must start as an IDX file"),
+    "other shape": (idx(np.zeros((20, 28, 27))), "must start as an IDX file"),
+    "other type": (bytes([0, 0, 9]) + IMAGES[3:], r"must start as an IDX file .*; it starts with 00 00 09 03"),
+    "no images": (idx(np.zeros((0, 28, 28))), "must start as an IDX file"),
+    "huge count": (IMAGES[:4] + b"\xff" * 4 + IMAGES[8:], "must start as an IDX file"),
+    "large count": (
+        IMAGES[:4] + (60_000).to_bytes(4, "big") + IMAGES[8:],
+        "declares 47040000 bytes and has 15680: it is corrupted; fetch it again",
+    ),
+    "longer": (IMAGES + bytes(50_000_000), "declares 15680 bytes and has more"),
+    "counts": (idx(np.zeros((19, 28, 28))), "has 19 images but .* has 20 labels; fetch both"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_IMAGES)
+def test_bad_images_are_refused_without_taking_memory(mnist, case):
+    folder, _, put = mnist
+    content, message = BAD_IMAGES[case]
+    put(MNIST_FILES[0], content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(WidebnnError, match=rf"train-images-idx3-ubyte\S* {message}"):
+            load_dataset("mnist", 1, 1, data_dir=folder)
+        assert tracemalloc.get_traced_memory()[1] < (60_000_000 if case == "large count" else 1_000_000)
+    finally:
+        tracemalloc.stop()
+
+
+def test_bad_labels_are_refused(mnist):
+    folder, arrays, put = mnist
+    arrays[MNIST_FILES[3]][4] = 10
+    put(MNIST_FILES[3], idx(arrays[MNIST_FILES[3]]))
+    with pytest.raises(WidebnnError, match=r"t10k-labels-idx1-ubyte\S* has label 10 at position 4, expected 0 to 9"):
+        load_dataset("mnist", 1, 1, data_dir=folder)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    place=st.integers(0, 60),
+    value=st.integers(0, 255),
+    cut=st.none() | st.integers(0, 60),
+    name=st.sampled_from(MNIST_FILES),
+)
+def test_damage_is_found_or_harmless(mnist, place, value, cut, name):
+    folder, arrays, put = mnist
+    put(name, idx(arrays[name]))
+    [path] = folder.glob(f"{name}*")
+    content = bytearray(path.read_bytes())
+    content[place % len(content)] = value
+    path.write_bytes(content[:cut])
+    try:
+        assert len(load_dataset("mnist", 1, 1, data_dir=folder).x_train) == 1
+    except WidebnnError as error:
+        assert name in str(error) or "labels; fetch both" in str(error)
+    put(name, idx(arrays[name]))

@@ -1,0 +1,311 @@
+"""Grids: planned without repetition, resumable, never mixed up; and what is read off them.
+
+The README's command, `reproduce all --scale smoke`, is run here once, and most tests look at what it wrote.
+"""
+
+import concurrent.futures
+import dataclasses
+import json
+import os
+import re
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from widebnn import cli
+from widebnn.data import load_dataset
+from widebnn.errors import DamageWarning, WidebnnError
+from widebnn.reproduction import EXPERIMENTS, SCALES, Cell, plan, run_grid
+from widebnn.reproduction.analysis import compare, pooled_ess, summarise_cell
+from widebnn.reproduction.cells import cell_of, sampler_options
+from widebnn.reproduction.claims import claims
+from widebnn.reproduction.diagnostics import published_ess
+from widebnn.reproduction.engines import Engine
+from widebnn.reproduction.grid import load_cell, write_config
+from widebnn.reproduction.published import published_numbers
+from widebnn.reproduction.sweep import path_of
+from widebnn.sampling import driver
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.xdist_group("grid")  # one worker, which makes the fixture once
+SMOKE = SCALES["smoke"]
+DATASET = load_dataset("digits", SMOKE.n_train, SMOKE.n_test)
+CONFIG = {"data": "digits", "n_train": SMOKE.n_train, "n_test": SMOKE.n_test, "scale": "smoke", "seed": 0}
+COMMAND = "reproduce all --scale smoke --out"
+
+
+def test_the_readme_has_the_command():
+    assert f".venv/bin/widebnn {COMMAND} runs/smoke\n" in (ROOT / "README.md").read_text()
+
+
+def test_every_cell_is_planned_once():
+    for scale in SCALES.values():
+        cells = plan(EXPERIMENTS, scale)
+        assert len({cell.name for cell in cells}) == len(cells)
+        assert [cell.work for cell in cells] == sorted(cell.work for cell in cells)
+        one = plan(["acceptance"], scale, samplers=["pcn"], widths=[64], step_sizes=[0.1])
+        assert [cell.name for cell in one] == ["pcn-b0.1-w64-d1"]
+    assert plan(["acceptance", "ess", "traces"], SCALES["paper"]) == plan(["ess"], SCALES["paper"])
+
+
+def test_the_paper_scale_is_the_papers():
+    cells = {cell.name: cell for cell in plan(["ess", "rhat"], SCALES["paper"])}
+    cell = cells["pcn-b0.1-w8192-d1"]
+    assert (cell.steps, cell.burn_in, cell.thin) == (1_000_000, 20_000, 25)
+    assert cells["pcnl-b0.1-w4096-d1-3chains"].chains == 3
+
+
+def test_published_refreshment():
+    cell = Cell("underdamped", 0.1, 8, 1, 10, 0, 1)
+    name, options = sampler_options(cell)
+    assert name == "underdamped"
+    keep = np.exp(-options["friction"] * 0.1)
+    np.testing.assert_allclose(keep**2, 0.99, rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """The README's command, its folder and its cells."""
+    folder = tmp_path_factory.mktemp("reproduce") / "smoke"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["widebnn", *COMMAND.split(), str(folder)])
+        patch.setattr(warnings, "showwarning", warnings.showwarning)
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    assert stop.value.code in (0, None)
+    cells = plan(EXPERIMENTS, SMOKE)
+    return folder, cells, {cell.name: load_cell(folder, cell) for cell in cells}
+
+
+@pytest.mark.ambient
+def test_a_finished_grid_is_not_run_again(smoke):
+    folder, cells, results = smoke
+    before = {path: path.stat().st_mtime_ns for path in (folder / "cells").iterdir()}
+    assert {path.suffix for path in before} == {".nc", ".sha256"} and len(before) == 2 * len(cells)
+    said = []
+    again = run_grid(cells, DATASET, folder, say=said.append)
+    assert {path: path.stat().st_mtime_ns for path in (folder / "cells").iterdir()} == before
+    assert said == [f"{len(cells)} of {len(cells)} cells are finished already."]
+    for name, stored in results.items():
+        xr.testing.assert_identical(again[name], stored)
+
+
+@pytest.mark.ambient
+def test_a_lost_or_damaged_cell_comes_back_the_same(smoke):
+    folder, cells, results = smoke
+    lost, damaged = (next(cell for cell in cells if cell.sampler == name) for name in ("pcn", "marginal_pcn"))
+    path_of(folder, lost.name).unlink()
+    path = path_of(folder, damaged.name)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.warns(DamageWarning, match=rf"corrupted .{path.name}.: .* is recomputed"):
+        again = run_grid([lost, damaged], DATASET, folder, say=lambda text: None)
+    for cell in (lost, damaged):
+        for name in ("weights", "predictions", "lp"):
+            np.testing.assert_array_equal(again[cell.name][name], results[cell.name][name])
+
+
+class Killed(BaseException):
+    """Ends a run without any clean-up of its own."""
+
+
+def run_here(function, *arguments):
+    """Run a job in this process, where a test can reach it."""
+    future = concurrent.futures.Future()
+    future.set_result(function(*arguments))
+    return future
+
+
+@pytest.mark.ambient
+def test_a_killed_cell_goes_on(smoke, monkeypatch):
+    folder, cells, results = smoke
+    cell = next(cell for cell in cells if cell.sampler == "pcn")
+    path_of(folder, cell.name).unlink()
+    real = driver.Progress
+
+    class Stopping(real):
+        def update(self, phase, steps, acceptance):
+            if phase == "sampling":
+                raise Killed
+
+    monkeypatch.setattr(driver, "CHUNK_SECONDS", 1e-4)
+    monkeypatch.setattr(driver, "CHECKPOINT_SHARE", float("inf"))
+    monkeypatch.setitem(driver.sample.__kwdefaults__, "checkpoint_seconds", 0.0)
+    monkeypatch.setattr(driver, "Progress", Stopping)
+    with pytest.raises(Killed):
+        run_grid([cell], DATASET, folder, say=lambda text: None, engine=Engine(run_here, lambda: None))
+    running = path_of(folder, cell.name).with_suffix(".run")
+    assert list(running.glob("checkpoint-*")) and not path_of(folder, cell.name).exists()
+    monkeypatch.setattr(driver, "Progress", real)
+    again = run_grid([cell], DATASET, folder, say=lambda text: None)[cell.name]
+    for name in ("weights", "predictions", "lp"):
+        np.testing.assert_array_equal(again[name], results[cell.name][name])
+    assert not running.exists()
+
+
+def test_another_cell_under_the_same_name_is_not_taken(smoke):
+    folder, cells, _ = smoke
+    assert load_cell(folder, cells[0]) is not None
+    assert load_cell(folder, dataclasses.replace(cells[0], steps=cells[0].steps * 2)) is None
+
+
+def test_cells_are_stored_whole(smoke):
+    _, cells, results = smoke
+    for cell in cells:
+        stored = results[cell.name]
+        assert cell_of(stored) == cell
+        draws = cell.steps // cell.thin
+        assert stored["weights"].shape == (cell.chains, draws, 100)
+        assert stored["predictions"].shape == (cell.chains, draws, 100)
+        assert np.isfinite(stored["lp"]).all()
+        row = summarise_cell(stored)
+        assert 0 <= row["acceptance"] <= 1
+        assert row["weights"]["ess_min"] <= row["weights"]["ess"] <= row["weights"]["ess_max"]
+        np.testing.assert_allclose(row["weights"]["ess"], cell.thin * row["weights"]["ess_per_step"])
+
+
+def test_the_whole_chain_counts_all_weights(smoke):
+    _, _, results = smoke
+    assert results["pcn-b0.1-w64-d1"].attrs["dimension"] == 65 * 64 + 65 * 10
+    assert results["marginal_pcn-b0.1-w64-d1"].attrs["dimension"] == (16 + 8) * 64
+
+
+def test_report(smoke):
+    folder, _, results = smoke
+    summary = json.loads((folder / "summary.json").read_text())
+    page = (folder / "report.html").read_text()
+    assert not re.search(r'(src|href)="?(?!data:)[a-z]+:', page), "the page must need nothing from outside"
+    figures = ("acceptance", "ess", "rhat", "traces-0.1", "speed", "distance")
+    assert page.count("<img") == page.count("data:image/png;base64,") == len(figures)
+    for name in figures:
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    assert summary["config"] == CONFIG == json.loads((folder / "config.json").read_text())
+    assert summary["compared"] == [], "digits are not the paper's data"
+    assert {row["cell"] for row in summary["rhat"]} == {name for name in results if "chains" in name}
+    assert summary["claims"]
+    rows = {row["cell"]: row for row in summary["cells"]}
+    assert set(rows) == set(results)
+    assert all(row["weights"]["tail_ess"] >= 0 for row in rows.values())
+    assert rows["hilbert_hmc-tuned-w64-d1"]["jeffreys"] > rows["hilbert_hmc-tuned-w256-d1"]["jeffreys"] > 0
+
+
+@pytest.mark.ambient
+def test_a_cell_that_fails_does_not_stop_the_others(tmp_path):
+    bad = Cell("underdamped", None, 16, 1, 20, 5, 5)
+    good = Cell("pcn", 0.3, 16, 1, 20, 5, 5)
+    with pytest.warns(UserWarning, match="underdamped, tuned, width 16, depth 1 failed and is left out: .*step size"):
+        found = run_grid([bad, good], DATASET, tmp_path, say=lambda text: None)
+    assert set(found) == {good.name}
+
+
+def test_wide_networks_get_fewer_steps():
+    scale = dataclasses.replace(SMOKE, steps=1000, thin=10, full_steps_to=128)
+    assert [scale.steps_at(width) for width in (64, 128, 2048)] == [1000, 1000, 120]
+    assert SCALES["paper"].steps_at(8192) == 1_000_000
+
+
+@pytest.mark.parametrize("correlation", [0.5, 0.9, 0.97, 0.998])
+def test_pooled_ess_of_short_slow_chains(correlation):
+    """Forty draws of 100 autoregressions of known effective sample size, which the paper's estimate cannot show."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(1, 40, 100))
+    for t in range(1, 40):
+        values[:, t] = correlation * values[:, t - 1] + np.sqrt(1 - correlation**2) * values[:, t]
+    exact = (1 - correlation) / (1 + correlation)
+    shift, scale = rng.normal(size=100), rng.uniform(1, 3, size=100)
+    found = pooled_ess(shift + scale * values, shift, scale)
+    assert 0.7 < found / exact < 1.4
+    if correlation > 0.9:
+        assert (published_ess(values) / 40).mean() > 3 * exact
+
+
+def test_pooled_ess_of_a_chain_that_never_moved():
+    assert np.isnan(pooled_ess(np.ones((1, 40, 3)), np.zeros(3), np.ones(3)))
+
+
+def test_published_numbers_find_their_cells():
+    """Each published number is compared with the cell of the same sampler, step size and width."""
+    numbers = published_numbers()
+    rows = [
+        {
+            "sampler": number.sampler,
+            "step_size": number.step_size,
+            "width": number.width,
+            "depth": 1,
+            "chains": 1,
+            "acceptance": 0.5,
+            "weights": {"ess": 0.1},
+            "predictions": {"ess": 0.2},
+        }
+        for number in numbers
+        if number.quantity != "rhat"
+    ]
+    rhat = [
+        {"sampler": n.sampler, "step_size": n.step_size, "width": n.width, "mean": [3.0, 1.5], "steps": [10, 20]}
+        for n in numbers
+        if n.quantity == "rhat"
+    ]
+    found = compare(rows, rhat)
+    assert len(found) == len(numbers) == 25 + 60 + 6
+    assert {row["ours"] for row in found if row["quantity"] == "predictions"} == {0.2}
+    assert {(row["ours"], row["steps"]) for row in found if row["quantity"] == "rhat"} == {(1.5, 20)}
+
+
+def test_claims_are_judged_by_the_numbers():
+    def row(sampler, width, acceptance, ess):
+        statistic = {"ess": ess}
+        return {
+            "sampler": sampler, "step_size": 0.1, "width": width, "depth": 1, "chains": 1,
+            "acceptance": acceptance, "weights": statistic, "predictions": statistic,
+        }  # fmt: skip
+
+    rising = [row("pcn", width, rate, rate) for width, rate in ((64, 0.1), (128, 0.4), (256, 0.8))]
+    falling = [row("lmc", width, rate, rate) for width, rate in ((64, 0.9), (128, 0.5), (256, 0.1))]
+    assert {claim["verdict"] for claim in claims(rising + falling, [])} == {"confirmed"}
+    swapped = [{**r, "sampler": "lmc" if r["sampler"] == "pcn" else "pcn"} for r in rising + falling]
+    assert {claim["verdict"] for claim in claims(swapped, [])} == {"not confirmed"}
+
+
+def test_a_folder_holds_one_configuration(tmp_path):
+    write_config(tmp_path, CONFIG)
+    write_config(tmp_path, CONFIG)
+    with pytest.raises(WidebnnError, match="holds a run with seed = 0"):
+        write_config(tmp_path, CONFIG | {"seed": 1})
+    (tmp_path / "config.json").write_text('{"seed": }')
+    with pytest.raises(WidebnnError, match="corrupted"):
+        write_config(tmp_path, CONFIG)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 4000, '{"seed": ' + "9" * 3000 + "}", "\x1b[2J", " " * 5000, "[]", "null", '{"seed": 1}', ""]
+)
+def test_a_configuration_of_any_kind_is_refused_in_a_sentence(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(WidebnnError, match=r"config.json is corrupted|holds a run with"):
+        write_config(tmp_path, CONFIG)
+
+
+def test_a_configuration_that_is_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(WidebnnError, match=r"is corrupted .not a small file"):
+        write_config(tmp_path, CONFIG)
+
+
+def test_a_cell_with_something_missing_counts_as_missing(smoke):
+    _, cells, results = smoke
+    stored = results[cells[0].name]
+    accepts = cells[0].accepts
+    assert accepts(stored)
+    for name in ("weights", "predictions", "f_test", "lp", "acceptance_rate"):
+        with pytest.raises(KeyError):
+            accepts(stored.drop_vars(name))
+        assert not accepts(stored.assign({name: stored[name] * np.nan}))
+    assert not accepts(stored.isel(draw=slice(3)))
+    assert not accepts(stored.isel(projection=slice(3)))
+    assert not accepts(stored.assign_attrs(ms_per_step=0.0))

@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegressionCV
-from widebnn.likelihoods.softmax import softmax_log_likelihood
 
 from common import DATA_DIR, ROOT, save_row, saved_rows
 from widebnn.data import load_dataset
@@ -28,9 +27,10 @@ from widebnn.estimators import WideBNNClassifier
 from widebnn.estimators.classifier import LABEL_SHIFT, LOGIT_SCALE
 from widebnn.estimators.ensemble import argmax_probabilities
 from widebnn.estimators.transform import location_and_scale
+from widebnn.likelihoods.softmax import softmax_log_likelihood
 from widebnn.limits import gp_posterior, nngp_kernel
-from widebnn.samplers.target import Target
 from widebnn.precision import double_precision, in_double_precision
+from widebnn.samplers.target import Target
 from widebnn.sampling import sample
 
 RESULTS = ROOT / "benchmarks" / "results" / "images.json"

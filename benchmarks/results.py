@@ -17,7 +17,8 @@ from common import ROOT, digits
 from images import CELLS, SOFTMAX_ROWS
 from report import RESULTS, table
 from uci import DISTINCT, GP_ROWS, MANY_ROWS, MANY_SETTINGS, TABLES, is_current
-from widebnn.estimators.base import DEEP_ROWS, RHAT_LIMIT
+from widebnn.estimators.base import DEEP_ROWS
+from widebnn.estimators.chains import RHAT_LIMIT
 from widebnn.limits import choose_hyperparameters
 
 NAMES = {

@@ -28,7 +28,6 @@ import matplotlib
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from widebnn.likelihoods.readout import log_evidence
 
 import published_recipe
 import widebnn
@@ -52,6 +51,7 @@ from common import (
     positive,
     recipe_contender,
 )
+from widebnn.likelihoods.readout import log_evidence
 from widebnn.noise import standard_normal
 from widebnn.precision import double_precision
 

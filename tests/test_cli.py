@@ -89,7 +89,9 @@ def test_the_same_seed_gives_the_same_numbers(run, widebnn_here):
 @pytest.mark.ambient
 def test_the_chain_of_all_weights(widebnn_here):
     """--coordinates full counts all weights in the dimension and carries the test inputs."""
-    code, stdout, stderr = widebnn_here(*FAST, "--coordinates", "full", "--sampler", "mala", "--step-size", 0.02, "--json")
+    code, stdout, stderr = widebnn_here(
+        *FAST, "--coordinates", "full", "--sampler", "mala", "--step-size", 0.02, "--json"
+    )
     assert code == 0, stderr
     summary = json.loads(stdout.splitlines()[-1])
     assert (summary["coordinates"], summary["carry"]) == ("full", True)

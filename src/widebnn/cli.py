@@ -107,8 +107,11 @@ def sample(
     activation: Annotated[Activation, typer.Option(help="Activation; gelu is the exact one.")] = Activation.gelu,
     noise: Annotated[float, typer.Option(help="Standard deviation of the observations.")] = 0.1,
     coordinates: Annotated[
-        Coordinates, typer.Option(help="What the chain moves in; all give the same posterior over functions. full is the paper's chain on all "
-            "weights, exactly in law, at the cost of function (one hidden layer).")
+        Coordinates,
+        typer.Option(
+            help="What the chain moves in; all give the same posterior over functions. full is the paper's chain on all "
+            "weights, exactly in law, at the cost of function (one hidden layer)."
+        ),
     ] = Coordinates.function,
     carry: Annotated[
         bool | None,
@@ -425,7 +428,9 @@ def reproduce(
             with engine_named(engine.value, workers, address) as where:
                 results = run_grid(cells, dataset, out, console.print if is_quiet() else None, where)
         except KeyboardInterrupt:
-            console.print(f"Interrupted: finished cells are in {out}; the same command resumes the run.", highlight=False)
+            console.print(
+                f"Interrupted: finished cells are in {out}; the same command resumes the run.", highlight=False
+            )
             raise typer.Exit(130) from None
         summary = write_report(out, results, dataset, size, config)
     for claim in summary["claims"]:

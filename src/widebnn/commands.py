@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 import io
+import itertools
 import json
 import math
 import os
@@ -128,7 +129,7 @@ def fit(
     ] = None,
     chains: Annotated[int, typer.Option(min=1, help="Number of independent chains.")] = 2,
     burn_in: Annotated[int, typer.Option(min=1, help="Steps per chain that are discarded first.")] = 100,
-    target_ess: Annotated[int, typer.Option(min=1, help="Chains run until there are as many effective draws.")] = 400,
+    target_ess: Annotated[int, typer.Option(min=1, help="Effective draws that chains are run for, about.")] = 400,
     max_steps: Annotated[int, typer.Option(min=4, help="Most steps per chain.")] = 1000,
     max_minutes: Annotated[
         float, typer.Option(help="Draws end after so many minutes, enough or not; inf: they do not.")
@@ -139,8 +140,9 @@ def fit(
 
     Columns of numbers are used as they are; columns of text become a 0/1 input for each value. Missing values may
     stay empty: numbers get the median and a 0/1 input that says so. Rows without a target are left out. Cells are
-    separated by commas, semicolons or tabs. Chains run
-    until there are enough effective draws, or for --max-minutes: thousands of rows or little noise take longer.
+    separated by commas, semicolons or tabs. Chains run for as many effective draws as wanted, or for --max-minutes:
+    thousands of rows or little noise take longer. A table for which that time is far too short is refused before
+    anything runs.
 
     Example: widebnn fit train.csv --target price --out model
     """
@@ -230,10 +232,7 @@ def fit_table(settings: dict[str, Any]) -> None:
         save(model, folder, {"table": encoding.to_json()})
         shutil.rmtree(running)
     _show(console, "the model", _summary(model) | {"seconds in total": time.perf_counter() - began})
-    if model.hyperparameters_.input_scales is not None:
-        scales = sorted(zip(model.hyperparameters_.input_scales, encoding.inputs, strict=True), reverse=True)
-        listed = _some([f"{name} {scale:.2g}" for scale, name in scales])
-        _say(console, f"Scales of the inputs, the larger the more the prediction depends on it: {listed}")
+    _say_inputs(console, model, encoding, x, y)
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     _say(console, f"Wrote {folder} ({size:.1f} MB). Next: widebnn predict {folder} new.csv --out predictions.csv")
 
@@ -442,6 +441,26 @@ def _check_finite(table: pd.DataFrame, columns: list[np.ndarray]) -> None:
 
 
 # --- what is seen and written
+
+
+def _say_inputs(console: Console, model: Any, encoding: TableEncoding, x: np.ndarray, y: np.ndarray) -> None:
+    """How much predictions depend on each column, and how quickly they change along each input."""
+    import numpy as np
+
+    from widebnn.estimators.base import MANY_INPUTS
+    from widebnn.estimators.importance import column_importances
+
+    if 1 < len(encoding.columns) <= MANY_INPUTS:
+        ends = np.cumsum([0, *(len(column.inputs) for column in encoding.columns)])
+        groups = [range(*pair) for pair in itertools.pairwise(ends)]
+        found = zip(column_importances(model, x, y, groups), (column.name for column in encoding.columns), strict=True)
+        listed = _some([f"{name} {value:.2g}" for value, name in sorted(found, reverse=True)])
+        score = "accuracy" if encoding.classes else "R2"
+        _say(console, f"Importance of the columns (how much {score} falls if one is shuffled): {listed}")
+    if model.hyperparameters_.input_scales is not None:
+        scales = sorted(zip(model.hyperparameters_.input_scales, encoding.inputs, strict=True), reverse=True)
+        listed = _some([f"{name} {scale:.2g}" for scale, name in scales])
+        _say(console, f"Scales of the inputs (how quickly the function changes along one, not how much): {listed}")
 
 
 def _summary(model: Any) -> dict[str, Any]:

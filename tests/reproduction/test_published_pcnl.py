@@ -50,7 +50,5 @@ def test_it_is_not_the_posterior():
     differences = []
     for seed in range(20):
         u = target.sample_reference(jax.random.key(seed))
-        differences.append(
-            float(target.log_likelihood(u) - right.log_likelihood(FunctionPosition(u.layers)))
-        )
+        differences.append(float(target.log_likelihood(u) - right.log_likelihood(FunctionPosition(u.layers))))
     assert np.std(differences) > 0.1

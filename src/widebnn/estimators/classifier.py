@@ -14,8 +14,10 @@ from sklearn.utils.validation import validate_data
 from widebnn.errors import WidebnnError, check_choice
 from widebnn.estimators.base import NOISE_PRIOR, WideBNN
 from widebnn.estimators.ensemble import argmax_probabilities, predictive
+from widebnn.likelihoods import LogNormal, Softmax
 from widebnn.limits import nngp_kernel
-from widebnn.posteriors import LogNormal, posterior
+from widebnn.networks.dense import DenseNetwork
+from widebnn.posteriors import posterior
 
 LABEL_SHIFT = 0.1
 """Label regression: the targets are one-hot rows minus this, as in the paper."""
@@ -79,27 +81,21 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         one_hot = np.eye(len(self.classes_))[labels]
         self.y_mean_, self.y_scale_ = np.full(len(self.classes_), LABEL_SHIFT), np.ones(len(self.classes_))
 
-        def build(x, dtype):
+        def build(x, dtype, chosen):
+            network = chosen.network(x.shape[1], self.width)
             if is_softmax:
-                self.network_ = self._with_unit_outputs(x)
+                network = _with_unit_outputs(network, x)
                 # With fewer inputs than rows function values do not save a thing, and a kernel's root costs much.
                 options = {"coordinates": "weights"} if x.shape[1] < len(x) else {}
-                options |= {"likelihood": "softmax", "logit_scale": LOGIT_SCALE, "dtype": dtype}
-                return posterior(self.network_, x, one_hot, **options)
-            noise = NOISE_PRIOR if self.noise == "sample" else self.hyperparameters_.noise
-            return posterior(self.network_, x, one_hot - LABEL_SHIFT, noise=noise, dtype=dtype)
+                options |= {"likelihood": Softmax(logit_scale=LOGIT_SCALE), "dtype": dtype}
+                return posterior(network, x, one_hot, **options)
+            noise = NOISE_PRIOR if self.noise == "sample" else chosen.noise
+            return posterior(network, x, one_hot - LABEL_SHIFT, noise=noise, dtype=dtype)
 
         # One-hot rows add up to one: evidence would count a direction without noise, contrasts have what they say.
         options = {} if is_softmax else {"least_noise": LEAST_NOISE}
         self._fit(X, lambda x, seed: (one_hot @ _contrasts(len(self.classes_)), options), build)
         return self
-
-    def _with_unit_outputs(self, x: np.ndarray) -> Any:
-        """The network with outputs of standard deviation 1 at the inputs, so that their factor is the logits' scale."""
-        rows = x[:COMPONENTS]
-        size = float(np.sqrt(np.mean(np.diagonal(nngp_kernel(self.network_, rows)))))
-        stds = {name: getattr(self.network_, name) / size for name in ("readout_weight_std", "readout_bias_std")}
-        return dataclasses.replace(self.network_, **stds)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The posterior predictive probability of every class, rows x classes."""
@@ -116,6 +112,13 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         centres, std, _ = predictive(means, draws, self.ensemble_.noise)
         step = max(1, len(centres) // COMPONENTS)
         return argmax_probabilities(centres[::step], std[::step])
+
+
+def _with_unit_outputs(network: DenseNetwork, x: np.ndarray) -> DenseNetwork:
+    """The network with outputs of standard deviation 1 at the inputs, so that their factor is the logits' scale."""
+    size = float(np.sqrt(np.mean(np.diagonal(nngp_kernel(network, x[:COMPONENTS])))))
+    stds = {name: getattr(network, name) / size for name in ("readout_weight_std", "readout_bias_std")}
+    return dataclasses.replace(network, **stds)
 
 
 def _contrasts(classes: int) -> np.ndarray:

@@ -18,8 +18,7 @@ import numpy as np
 
 from widebnn.limits.kernel import normal_nodes
 from widebnn.networks.dense import DenseNetwork, Layer
-from widebnn.posteriors.readout import condition
-from widebnn.posteriors.target import NetworkTarget
+from widebnn.posteriors import Posterior
 from widebnn.precision import double_precision
 from widebnn.sampling.collect import Collect
 
@@ -42,38 +41,38 @@ class Ensemble(NamedTuple):
     """draws: the standard deviation of a new observation; softmax: 0."""
 
 
-def copies_of_readout(target: NetworkTarget) -> int:
+def copies_of_readout(target: Posterior) -> int:
     """How many draws of the readout are kept per draw of the hidden weights."""
-    return 1 if target.likelihood == "softmax" else max(1, READOUTS // target.y.shape[1])
+    return 1 if target.likelihood.name == "softmax" else max(1, READOUTS // target.y.shape[1])
 
 
-def collect_networks(target: NetworkTarget) -> Collect:
+def collect_networks(target: Posterior) -> Collect:
     """Keep networks, named as in :func:`to_ensemble`, and the function at the training inputs for diagnostics."""
     copies, outputs = copies_of_readout(target), target.y.shape[1]
 
-    def readouts(key, u, psi):
+    def readouts(key, z, psi):
         """(mean, draws) of the readout given the features."""
-        noise = target.noise_at(u)
         # One factorisation serves all draws: copies of the outputs are more outputs.
-        given = condition(psi, jnp.tile(target.y, (1, copies)), noise)
+        given = target.likelihood.condition(psi, jnp.tile(target.y, (1, copies)), z)
         draws = given.draw(key).reshape(psi.shape[1], copies, outputs)
-        return given.gain(target.y.astype(jnp.float64)), jnp.moveaxis(draws, 1, 2)
+        return given.mean[:, :outputs], jnp.moveaxis(draws, 1, 2)  # type: ignore[attr-defined]
 
     def collect(key: jax.Array, u: Any) -> dict[str, jax.Array]:
         hidden_key, readout_key = jax.random.split(key)
+        likelihood, (_, z) = target.likelihood, target.parts(u)
         with double_precision():
             weights = target.to_weights(hidden_key, u)
             psi = target.network.features(weights.hidden, target.x)
-            if target.likelihood == "softmax":
+            if likelihood.name == "softmax":
                 mean, draws = weights.readout, weights.readout[..., None]
             else:
-                mean, draws = readouts(readout_key, u, psi)
+                mean, draws = readouts(readout_key, z, psi)
             kept = {f"w{i}": layer.w for i, layer in enumerate(weights.hidden)}
             kept |= {f"b{i}": layer.b for i, layer in enumerate(weights.hidden)}
-            kept |= {"mean": mean, "readout": draws, "noise": jnp.asarray(target.new_noise_at(u))}
+            kept |= {"mean": mean, "readout": draws, "noise": jnp.asarray(likelihood.new_noise_at(z))}
             kept |= {"f_train": psi.astype(jnp.float64) @ mean.astype(jnp.float64)}
-            if target.unknown_at is not None and target.likelihood == "softmax":
-                kept["logit_scale"] = target.unknown_at(u)
+            if getattr(likelihood, "logit_scale", None) is not None:
+                kept["logit_scale"] = likelihood.scale(z)
             return {name: array.astype(jnp.float32) for name, array in kept.items()}
 
     return collect
@@ -86,7 +85,7 @@ def to_ensemble(draws: dict[str, np.ndarray], layers: int) -> Ensemble:
     return Ensemble(hidden, flat["mean"], flat["readout"], flat["noise"])
 
 
-def bytes_per_draw(target: NetworkTarget) -> int:
+def bytes_per_draw(target: Posterior) -> int:
     """What one draw of an ensemble takes."""
     shapes = jax.eval_shape(collect_networks(target), jax.random.key(0), target.sample_reference(jax.random.key(0)))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))

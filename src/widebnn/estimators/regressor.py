@@ -14,7 +14,8 @@ from widebnn.errors import WidebnnError, check_choice, check_integer, check_numb
 from widebnn.estimators.base import NOISE_PRIOR, WideBNN
 from widebnn.estimators.ensemble import Mixture, mixture_quantiles, predictive
 from widebnn.estimators.transform import bend, choose_bend, location_and_scale, log_slope, unbend, unbent_moments
-from widebnn.posteriors import LogNormal, posterior
+from widebnn.likelihoods import Gaussian, HeavyTails
+from widebnn.posteriors import posterior
 
 COMPONENTS = 1000
 """Most components of the predictive mixture that quantiles look at."""
@@ -26,10 +27,16 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
     Inputs and targets are standardised. Noise, scales, activation and depth that are not given are chosen by the
     evidence of the infinite-width limit (with more than 5000 rows there is one hidden layer), and so is a scale for
     every input (``input_scales``; by default with at most 32 of them). ``noise`` is in units of y; ``noise="sample"``
-    makes it an unknown of the chain. Chains run until the function has ``target_ess`` effective draws, and warn where
-    ``max_steps`` or ``max_minutes`` end them before. After so many minutes no more draws are begun, but for the first
-    ten after burn-in: where rows are many or noise is small the machine's speed then decides how many there are;
-    ``max_minutes=None`` gives the same bits everywhere.
+    makes it an unknown of the chain.
+
+    Chains run for about ``target_ess`` effective draws of the function, with a warning where ``max_steps`` or
+    ``max_minutes`` end them with fewer than three quarters. Stopping as soon as the draws themselves show enough would
+    favour draws that vary too little (optional stopping): a trial, which is discarded, decides how long the run that is
+    kept will be, and only one that falls short of three quarters is replaced by a longer one
+    (:mod:`widebnn.estimators.length`). After ``max_minutes`` no more draws are begun, but for the first ten after
+    burn-in: where rows are many or noise is small the machine's speed then decides how many there are;
+    ``max_minutes=None`` gives the same bits everywhere. Before a large fit begins a gradient is timed: where burn-in
+    and ten draws take longer than ``max_minutes`` there is a warning, and an error where they take twice as long.
 
     Where errors grow with the target, the network is fitted to asinh(y / b): ``target_transform="auto"`` does that if
     the evidence is clearly for it, ``"asinh"`` always and ``"none"`` never. Everything predicted is in units of y.
@@ -81,45 +88,54 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         y = np.asarray(y, np.float64)
         self.single_output_ = y.ndim == 1
         y = y.reshape(len(y), -1)
+        self._check_combinations()
+        self.y_bend_ = None
+        self.y_mean_, self.y_scale_ = location_and_scale(y)
 
         def standard_targets(x, seed):
             self.y_bend_ = self._choose_bend(x, y, seed)
             self.y_mean_, self.y_scale_ = location_and_scale(bend(y, self.y_bend_))
             return self._standardise_targets(y), {"row_noise": self._row_noise()}
 
-        def build(x, dtype):
-            chosen = self.hyperparameters_
-            noise: Any = NOISE_PRIOR if self.noise == "sample" else chosen.noise
+        def build(x, dtype, chosen):
             if chosen.row_noise is not None:
-                noise = LogNormal(*chosen.row_noise, per_row=True)
-            return posterior(self.network_, x, self._standardise_targets(y), noise=noise, dtype=dtype)
+                likelihood: Any = HeavyTails(*chosen.row_noise)
+            else:
+                likelihood = Gaussian(NOISE_PRIOR if self.noise == "sample" else chosen.noise)
+            network = chosen.network(x.shape[1], self.width)
+            return posterior(network, x, self._standardise_targets(y), likelihood=likelihood, dtype=dtype)
 
         self._fit(X, standard_targets, build)
         slope = np.exp(log_slope(np.median(y, axis=0), self.y_bend_))
         self.noise_ = float(np.mean(self.ensemble_.noise)) * self.y_scale_ / slope
         return self
 
-    def _row_noise(self) -> bool | None:
-        """Whether noise differs from row to row; None: if that is clearly better."""
+    def _check_combinations(self) -> None:
+        transform = check_choice("target_transform", self.target_transform, ("auto", "asinh", "none"))
         tails = check_choice("noise_tails", self.noise_tails, ("auto", "heavy", "normal"))
         if tails == "heavy" and self.noise is not None:
             raise WidebnnError(
                 f"noise={self.noise!r} is the same for all rows, noise_tails='heavy' is not; leave one out."
             )
-        if tails == "heavy" and self.y_bend_ is not None:
+        if tails == "heavy" and transform == "asinh":
             raise WidebnnError("target_transform='asinh' needs noise_tails='normal': bent heavy tails have no mean.")
-        if tails == "normal" or self.noise is not None or self.y_bend_ is not None:
-            return False
-        return True if tails == "heavy" else None
-
-    def _choose_bend(self, x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray | None:
-        transform = check_choice("target_transform", self.target_transform, ("auto", "asinh", "none"))
-        own_noise = self.noise is not None and self.noise != "sample"
-        if transform == "asinh" and own_noise:
+        if transform == "asinh" and self._has_own_noise():
             raise WidebnnError(
                 f"noise={self.noise!r} is in units of y and target_transform='asinh' bends them; leave one out."
             )
-        if transform == "none" or own_noise or (transform == "auto" and self.noise_tails == "heavy"):
+
+    def _has_own_noise(self) -> bool:
+        return self.noise is not None and self.noise != "sample"
+
+    def _row_noise(self) -> bool | None:
+        """Whether noise differs from row to row; None: if that is clearly better."""
+        if self.noise_tails == "normal" or self.noise is not None or self.y_bend_ is not None:
+            return False
+        return True if self.noise_tails == "heavy" else None
+
+    def _choose_bend(self, x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray | None:
+        transform = self.target_transform
+        if transform == "none" or self._has_own_noise() or self.noise_tails == "heavy":
             return None
         options = {name: values[:1] for name, values in self._candidates(len(x)).items()}
         options |= {"fixed": self._fixed_scales(), "input_scales": self._has_input_scales(x)}

@@ -31,6 +31,7 @@ class Scaling:
     """A linear change of coordinates v = P^{1/2} u, one P (or None for the identity) for every array of a position."""
 
     precisions: tuple[np.ndarray | None, ...]
+    """In the order of the arrays; empty for no change at all."""
 
     @classmethod
     def by_curvature(cls, target: Target, position: Any) -> Scaling:
@@ -71,6 +72,8 @@ class Scaling:
         return Target(log_likelihood, target.sample_reference)
 
     def _times(self, exponent: float, position: Any) -> Any:
+        if not self.precisions:
+            return position
         leaves, structure = jax.tree.flatten(position)
         with double_precision():
             changed = [

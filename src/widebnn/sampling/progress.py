@@ -102,3 +102,8 @@ class SearchProgress:
         if self._lines and time.monotonic() - self._said >= LINE_SECONDS:
             self._display.console.print(f"choosing hyperparameters: {note}", highlight=False, soft_wrap=True)
             self._said = time.monotonic()
+
+    def say(self, line: str) -> None:
+        """A line above the bar, unless nothing is to be shown."""
+        if self._lines or not self._display.disable:
+            self._display.console.print(line, highlight=False, markup=False, soft_wrap=True)

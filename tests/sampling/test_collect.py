@@ -1,0 +1,50 @@
+"""What track() keeps: observations are the function plus noise of the right size, independent from row to row."""
+
+import jax
+import numpy as np
+
+import widebnn
+from widebnn.posteriors import LogNormal
+
+ROWS, DRAWS = 12, 4000
+RNG = np.random.default_rng(0)
+X, X_TEST = RNG.normal(size=(5, 2)), RNG.normal(size=(ROWS, 2))
+Y = RNG.normal(size=(5, 2))
+
+
+def residuals(noise):
+    """Draws of y - f at test inputs, draws x rows x outputs, at one position of the chain."""
+    target = widebnn.posterior(widebnn.dense(2, [16]), X, Y, noise=noise, dtype="float64")
+    collect = jax.jit(widebnn.track(target, X_TEST))
+    position = target.sample_reference(jax.random.key(0))
+    kept = jax.lax.map(lambda key: collect(key, position), jax.random.split(jax.random.key(1), DRAWS))
+    return np.asarray(kept["y_test"] - kept["f_test"]), target, position
+
+
+def assert_uncorrelated(values):
+    """All columns of draws x columns."""
+    correlation = np.corrcoef(values, rowvar=False)[~np.eye(values.shape[1], dtype=bool)]
+    assert np.max(np.abs(correlation)) < 5 / np.sqrt(DRAWS)
+
+
+def test_known_noise():
+    noise = residuals(0.3)[0]
+    np.testing.assert_allclose(noise.std(axis=0), 0.3, rtol=0.06)
+    assert_uncorrelated(noise.reshape(DRAWS, -1))
+
+
+def test_sampled_noise_is_that_of_the_position():
+    noise, target, position = residuals(LogNormal(0.5, log_sd=1.0))
+    np.testing.assert_allclose(noise.std(axis=0), float(target.noise_at(position)), rtol=0.06)
+
+
+def test_noise_of_every_row():
+    """Its log is normal, independently for every row and draw: also the sizes of the errors are uncorrelated."""
+    noise = residuals(LogNormal(0.4, log_sd=0.6, per_row=True))[0]
+    logs = np.log(np.mean(noise**2, axis=2)) / 2
+    assert_uncorrelated(noise.reshape(DRAWS, -1))
+    assert_uncorrelated(logs)
+    # Of N(0, s^2) with log s ~ N(log m, t^2): the root mean square is m exp(t^2), and log |.| has the variance t^2
+    # beside that of log of a mean of two squares of standard normals, pi^2 / 24.
+    np.testing.assert_allclose(np.sqrt(np.mean(noise**2, axis=(0, 1))), 0.4 * np.exp(0.6**2), rtol=0.06)
+    np.testing.assert_allclose(logs.var(axis=0), 0.6**2 + np.pi**2 / 24, rtol=0.15)

@@ -116,8 +116,8 @@ def sample(
     carry: Annotated[
         bool | None,
         typer.Option(
-            help="For function and full coordinates: let the chain carry the function at the test inputs, so that their "
-            "autocorrelation is that of the chain; otherwise they are drawn afresh.",
+            help="For function and full coordinates: let the chain carry the function at the test inputs, so that "
+            "their autocorrelation is that of the chain; otherwise they are drawn afresh.",
             show_default="with --coordinates full",
         ),
     ] = None,

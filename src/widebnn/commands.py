@@ -443,7 +443,7 @@ def _check_finite(table: pd.DataFrame, columns: list[np.ndarray]) -> None:
 # --- what is seen and written
 
 
-def _say_inputs(console: Console, model: Any, encoding: TableEncoding, x: np.ndarray, y: np.ndarray) -> None:
+def _say_inputs(console: Console, model: Any, encoding: TableEncoder, x: np.ndarray, y: np.ndarray) -> None:
     """How much predictions depend on each column, and how quickly they change along each input."""
     import numpy as np
 

@@ -24,9 +24,16 @@ class Coordinates(Protocol):
     ``y`` and ``z`` are the prepared targets and the latent of the likelihood.
     """
 
-    network: Network
-    x: jax.Array
     name: str
+
+    @property
+    def network(self) -> Network:
+        """The network."""
+
+    @property
+    def x(self) -> jax.Array:
+        """Training inputs; equal ones may have been merged by the likelihood."""
+
     holds_readout: bool
     """Whether c holds all readout weights, in some form."""
 

@@ -103,7 +103,7 @@ class FullCoordinates(FunctionCoordinates):
 
     def project(self, c: FullPosition) -> jax.Array:
         """Projections of all weights on ``TRACKED`` random directions of unit length."""
-        along, b, left, right, mix, length = self._directions
+        along, b, left, right, mix, length = self._directions  # type: ignore[attr-defined]
         first = jnp.concatenate([c.layers[0], *c.carried])
         hidden = jnp.sum(jnp.matmul(along, first, precision="highest") * b, axis=1) + mix @ c.tracked
         return (hidden + jnp.sum(jnp.matmul(left, c.readout, precision="highest") * right, axis=1)) / length

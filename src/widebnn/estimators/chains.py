@@ -37,6 +37,7 @@ MOST_PILOTS = 6
 """How often the way to the bulk may be as long as the burn-in."""
 PILOT_SHARE = 0.5
 """Of the time of a fit: no further pilot is begun after it."""
+NO_SCALING = Scaling(())
 SAFELY = 0.5
 """The part of what sample() tolerates that float32 may be wrong by where the chains start."""
 
@@ -90,7 +91,7 @@ class Start:
     posterior: Posterior
     positions: Any
     """One for every chain, stacked, in the coordinates of the posterior."""
-    scaling: Scaling = Scaling(())
+    scaling: Scaling = NO_SCALING
 
     @property
     def target(self) -> Target:

@@ -85,6 +85,7 @@ def published_pcnl_target(
     network: DenseNetwork, x: np.ndarray, y: np.ndarray, noise: float, carry: np.ndarray
 ) -> Posterior:
     """Not the posterior: exp(-misfit) against N(0, I) over function values and the whitened readout."""
-    x, y = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
-    system = PublishedCoordinates(network, x, y.shape[1], np.asarray(carry, np.float32))
-    return Posterior(network=network, likelihood=Gaussian(noise), coordinates=system, x=x, y=y, dtype="float32")
+    inputs, targets = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+    system = PublishedCoordinates(network, inputs, y.shape[1], np.asarray(carry, np.float32))
+    options = {"likelihood": Gaussian(noise), "coordinates": system, "dtype": "float32"}
+    return Posterior(network=network, x=inputs, y=targets, **options)  # type: ignore[arg-type]

@@ -51,9 +51,9 @@ from common import (
     positive,
     recipe_contender,
 )
+from widebnn.noise import standard_normal
 from widebnn.posteriors.readout import log_evidence
 from widebnn.precision import double_precision
-from widebnn.samplers.noise import standard_normal
 
 SAMPLERS: dict[str, dict[str, Any]] = {
     "rwmh": {"step_size": 0.001},

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from widebnn.samplers.noise import WORTH_IT, _threefry_bits, standard_normal
+from widebnn.noise import WORTH_IT, _threefry_bits, standard_normal
 
 
 @pytest.mark.parametrize("shape", [(WORTH_IT,), (300, 77), (3, 128, 64), (10,)])

@@ -25,6 +25,7 @@ import numpy as np
 
 from widebnn.errors import WidebnnError, check_choice, check_integer, check_real
 from widebnn.networks.activations import activation_function
+from widebnn.noise import standard_normal
 
 POOLINGS = ("mean", "flatten")
 LAYOUTS = ("hwc", "chw")
@@ -173,7 +174,7 @@ class ResidualNetwork:
                 ResidualBlock(
                     _sample_layer(first_key, self.kernel_size, shape.inputs, shape.channels, dtype),
                     _sample_layer(second_key, self.kernel_size, shape.channels, shape.channels, dtype),
-                    jax.random.normal(skip_key, kernel, dtype) if shape.projected else None,
+                    standard_normal(skip_key, kernel, dtype) if shape.projected else None,
                 )
             )
         return ResidualWeights(stem, tuple(blocks))
@@ -369,8 +370,8 @@ def _images(x: jax.Array, image_shape: tuple[int, int, int], layout: str) -> jax
 def _sample_layer(key: jax.Array, kernel_size: int, inputs: int, outputs: int, dtype: Any) -> ConvLayer:
     w_key, b_key = jax.random.split(key)
     return ConvLayer(
-        jax.random.normal(w_key, (kernel_size, kernel_size, inputs, outputs), dtype),
-        jax.random.normal(b_key, (outputs,), dtype),
+        standard_normal(w_key, (kernel_size, kernel_size, inputs, outputs), dtype),
+        standard_normal(b_key, (outputs,), dtype),
     )
 
 

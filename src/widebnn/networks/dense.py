@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from widebnn.errors import check_integer, check_real
 from widebnn.networks.activations import activation_function
+from widebnn.noise import standard_normal
 
 
 class Layer(NamedTuple):
@@ -50,8 +51,8 @@ class DenseNetwork:
             w_key, b_key = jax.random.split(layer_key)
             layers.append(
                 Layer(
-                    jax.random.normal(w_key, (fan_in, width), dtype),
-                    jax.random.normal(b_key, (width,), dtype),
+                    standard_normal(w_key, (fan_in, width), dtype),
+                    standard_normal(b_key, (width,), dtype),
                 )
             )
             fan_in = width

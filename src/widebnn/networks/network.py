@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from widebnn.errors import WidebnnError
+from widebnn.noise import standard_normal
 
 HOW_TO_SELECT = "Keep the parameters only, for Equinox with eqx.partition(module, eqx.is_inexact_array)."
 
@@ -61,7 +62,7 @@ def feature_map(shapes: Any, features: Callable[[Any, jax.Array], jax.Array]) ->
 
     def sample_hidden(key, dtype):
         keys = jax.random.split(key, len(leaves))
-        draws = [jax.random.normal(k, shape, dtype) for k, shape in zip(keys, leaves, strict=True)]
+        draws = [standard_normal(k, shape, dtype) for k, shape in zip(keys, leaves, strict=True)]
         return jax.tree.unflatten(structure, draws)
 
     return FeatureMap(sample_hidden, features)

@@ -100,7 +100,8 @@ def posterior(
     if full and isinstance(noise, LogNormal):
         raise WidebnnError("space='full' needs known noise, got a LogNormal prior; use space='reduced'.")
     if coordinates == "function":
-        carry = None if carry is None else check_numbers("carry", carry)
+        # In the numbers that x has: inputs that are equal, or depend on one another, must stay so.
+        carry = None if carry is None else check_numbers("carry", carry).astype(x.dtype)
         if carry is not None and carry.shape[1:] != x.shape[1:]:
             raise WidebnnError(f"carry must have {x.shape[1]} columns like x; got shape {carry.shape}.")
         build = functools.partial(build, carry=carry, full=full)

@@ -20,6 +20,7 @@ import numpy as np
 from widebnn.errors import WidebnnError
 from widebnn.lumped import reference_draw
 from widebnn.networks.dense import DenseNetwork
+from widebnn.noise import standard_normal
 from widebnn.precision import double_precision
 
 TRACKED = 100
@@ -67,7 +68,7 @@ def remainder(network: DenseNetwork, basis: np.ndarray, carried: Any, outputs: i
 
     def sample(key):
         tracked_key, ignored_key = jax.random.split(key)
-        return jax.random.normal(tracked_key, (TRACKED,), dtype), reference_draw(ignored_key, count - TRACKED)
+        return standard_normal(tracked_key, (TRACKED,), dtype), reference_draw(ignored_key, count - TRACKED)
 
     def project(u):
         along, b, c, d, mix, length = parts

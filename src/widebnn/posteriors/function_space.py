@@ -26,6 +26,7 @@ from jax.lax.linalg import cholesky
 from widebnn.errors import WidebnnError
 from widebnn.networks.dense import DenseNetwork, Layer
 from widebnn.networks.network import Weights
+from widebnn.noise import standard_normal
 from widebnn.posteriors import full_space
 from widebnn.posteriors.products import lower_product, product
 from widebnn.posteriors.readout import condition, log_evidence, square_root
@@ -99,20 +100,21 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
     def next_inputs(f):
         return network.hidden_inputs(network.activate(f))
 
+    def root_of(h):
+        """A root of the kernel of a layer that sees h; None if h has fewer columns than rows, and G~ is as good."""
+        return None if h.shape[1] < len(h) else _kernel_root(network.scaled(h), jnp.asarray(network.bias_std, dtype))
+
     def forward(layers):
-        """Pre-activations of every layer at the distinct inputs."""
-        f = [lower_product(factor, layers[0])]
+        """Pre-activations of every layer at the distinct inputs, and the roots of the kernels that they come from."""
+        f, roots = [lower_product(factor, layers[0])], [None]
         for a in layers[1:]:
             h = network.activate(f[-1])
-            if h.shape[1] < len(h):
-                f.append(product(network.hidden_inputs(h), a))
-            else:
-                root = _kernel_root(network.scaled(h), jnp.asarray(network.bias_std, dtype))
-                f.append(lower_product(root, a))
-        return f
+            roots.append(root_of(h))
+            f.append(product(network.hidden_inputs(h), a) if roots[-1] is None else lower_product(roots[-1], a))
+        return f, roots
 
     def last(layers):
-        h = network.activate(forward(layers)[-1])
+        h = network.activate(forward(layers)[0][-1])
         return h[inverse.reshape(-1)] if repeated else h
 
     def psi(layers):
@@ -130,28 +132,30 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
             return Extension(along.astype(dtype), root.astype(dtype))
 
     def at_new_inputs(layers, extension, normals):
-        f = forward(layers)
+        f, roots = forward(layers)
         f_new = product(extension.along, layers[0]) + product(extension.root, normals[0])
-        for before, a, z in zip(f, layers[1:], normals[1:], strict=False):
-            train, new = next_inputs(before), next_inputs(f_new)
-            if _is_its_own_root(train):
+        for before, root, a, z in zip(f, roots[1:], layers[1:], normals[1:], strict=False):
+            new = next_inputs(f_new)
+            if root is None:
                 f_new = product(new, a)
             else:
-                along, root = _conditional_root(new.astype(jnp.float64), *_range(train))
-                f_new = product(along.astype(dtype), a) + product(root.astype(dtype), z)
+                m, q = _isometry(next_inputs(before), root)
+                along, across = _conditional_root(new.astype(jnp.float64), m, q)
+                f_new = product(along.astype(dtype), a) + product(across.astype(dtype), z)
         return network.readout_inputs(network.activate(f_new))
 
     def hidden_weights(key, layers):
-        f = [None, *forward(layers)]
+        f, roots = forward(layers)
         weights = []
         for i, (a, layer_key) in enumerate(zip(layers, jax.random.split(key, len(layers)), strict=True)):
             fan_in = network.input_dim if i == 0 else network.widths[i - 1]
-            z = jax.random.normal(layer_key, (fan_in + 1, a.shape[1]), dtype)
-            if i > 0 and _is_its_own_root(next_inputs(f[i])):
+            z = standard_normal(layer_key, (fan_in + 1, a.shape[1]), dtype)
+            if i > 0 and roots[i] is None:
                 w = a
             else:
                 # W = M A + (I - Q'Q) Z, with Q the row space of what the layer sees.
-                m, q = (basis, basis.T) if i == 0 else (part.astype(dtype) for part in _range(next_inputs(f[i])))
+                wide = (basis, basis.T) if i == 0 else _isometry(next_inputs(f[i - 1]), roots[i])
+                m, q = (part.astype(dtype) for part in wide)
                 w = product(m, a) + z - product(q.T, product(q, z))
             weights.append(Layer(w[:-1], w[-1]))
         return tuple(weights)
@@ -159,11 +163,12 @@ def function_space(network: DenseNetwork, x: jax.Array) -> FunctionSpace:
     def from_hidden(hidden):
         stacked = [jnp.concatenate([layer.w, layer.b[None]]) for layer in hidden]
         layers = [product(basis.T, stacked[0])]
-        f = product(factor, layers[0])
+        f = lower_product(factor, layers[0])
         for w in stacked[1:]:
-            inputs = next_inputs(f)
-            f = product(inputs, w)
-            layers.append(w if _is_its_own_root(inputs) else jnp.linalg.lstsq(_layer_root(inputs), f)[0])
+            inputs, root = next_inputs(f), root_of(network.activate(f))
+            layers.append(w if root is None else product(_isometry(inputs, root)[0].T.astype(dtype), w))
+            # As forward() has it, bit for bit: the root of a nearly singular kernel is that of its rounding.
+            f = product(inputs, w) if root is None else lower_product(root, layers[-1])
         return tuple(layers)
 
     return FunctionSpace(tuple(shapes), v, psi, without_constant, extend, at_new_inputs, hidden_weights, from_hidden)
@@ -180,16 +185,6 @@ def row_space(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rotation, upper = np.linalg.qr((u[:, :rank] * s[:rank]).T)
     signs = np.where(np.diagonal(upper) < 0, -1.0, 1.0)
     return upper.T * signs, vt[:rank].T @ (rotation * signs)
-
-
-def _is_its_own_root(inputs: jax.Array) -> bool:
-    """True if G~ has no more columns than rows: then the coordinates of the layer are its weights."""
-    return inputs.shape[1] <= inputs.shape[0]
-
-
-def _layer_root(inputs: jax.Array) -> jax.Array:
-    """R with R R' = G~ G~' and as few columns as possible: G~ itself, or a lower triangular root of the kernel."""
-    return inputs if _is_its_own_root(inputs) else _kernel_root(inputs[:, :-1], inputs[0, -1])
 
 
 def _kernel_root(scaled: jax.Array, constant: jax.Array) -> jax.Array:
@@ -216,18 +211,17 @@ def _triangular_root(kernel: jax.Array) -> jax.Array:
     return jnp.linalg.qr(_symmetric_root(kernel), mode="r").T
 
 
-def _range(inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _isometry(inputs: jax.Array, root: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(M, Q): the weights are W = M A + (I - Q'Q) Z, where Q has orthonormal rows that span those of G~.
 
-    M = G~^+ R turns coordinates into weights of least norm. Directions with eigenvalue zero are left out.
+    M is the isometry with G~ M nearest to the root R: with G~' R = P S T' it is P T', and Q = P'. If R R' = G~ G~'
+    then G~ M = R. Rounding in the kernel of the features makes R another, by up to sqrt(n eps), in directions that G~
+    hardly has. Those are left out, and Z fills them: W is standard normal if A is, whatever the rounding.
     """
-    wide = inputs.astype(jnp.float64)
-    lam, vectors = jnp.linalg.eigh(wide @ wide.T)
-    kept = lam > lam[-1] * lam.size * jnp.finfo(jnp.float64).eps
-    inverse_root = jnp.where(kept, 1 / jnp.sqrt(jnp.where(kept, lam, 1.0)), 0.0)
-    rows = inverse_root[:, None] * (vectors.T @ wide)
-    to_weights = rows.T @ (inverse_root[:, None] * (vectors.T @ _layer_root(inputs).astype(jnp.float64)))
-    return to_weights, rows
+    p, s, t = jnp.linalg.svd(inputs.astype(jnp.float64).T @ root.astype(jnp.float64), full_matrices=False)
+    kept = s > s[0] * s.size * jnp.finfo(inputs.dtype).eps
+    rows = jnp.where(kept[:, None], p.T, 0.0)
+    return rows.T @ t, rows
 
 
 def _conditional_root(new: jax.Array, to_weights: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -251,7 +245,7 @@ def function_target(
 
     def normals(key, shapes):
         keys = jax.random.split(key, len(shapes))
-        return tuple(jax.random.normal(k, shape, dtype) for k, shape in zip(keys, shapes, strict=True))
+        return tuple(standard_normal(k, shape, dtype) for k, shape in zip(keys, shapes, strict=True))
 
     @in_double_precision
     def log_likelihood(u):
@@ -277,9 +271,11 @@ def function_target(
     def to_weights(key, u):
         with double_precision():
             hidden_key, readout_key = jax.random.split(key)
-            psi = space.psi(u.layers)
-            readout = own_readout(u, psi) if full else condition(psi, y, noise).draw(readout_key).astype(dtype)
-            return Weights(space.hidden_weights(hidden_key, u.layers), readout)
+            hidden = space.hidden_weights(hidden_key, u.layers)
+            if full:
+                return Weights(hidden, own_readout(u, space.psi(u.layers)))
+            # The readout is conditioned on the features of these weights, which are the chain's but for rounding.
+            return Weights(hidden, condition(network.features(hidden, x), y, noise).draw(readout_key).astype(dtype))
 
     def from_weights(weights):
         if full or carry is not None:

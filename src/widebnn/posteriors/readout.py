@@ -7,8 +7,9 @@ With y = Psi theta + s e, theta and e standard normal, per output column:
     mu    = Sigma Psi' y / s^2 = Psi' K^-1 y
 
 Each quantity has a *dual* form that factors K and a *primal* form that factors I + Psi'Psi/s^2. They are
-equal; the smaller matrix is used (``form="auto"``). Gram products run in the dtype of Psi, everything
-after them in float64, so callers must be inside ``precision.double_precision()``.
+equal; the smaller matrix is used (``form="auto"``). The evidence, which a chain evaluates at every step, has its Gram
+products in the dtype of Psi and everything after them in float64; the conditional and its root, which are asked for
+once per draw, are in float64 throughout. Callers must be inside ``precision.double_precision()``.
 
 Where every row has a noise of its own, s is a vector: Psi and y are divided by it row by row, and then s is 1.
 """
@@ -24,6 +25,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax.linalg import cholesky, triangular_solve
 
+from widebnn.noise import standard_normal
 from widebnn.posteriors.products import double_product, lower_gram, lower_gram_of_columns, product
 from widebnn.posteriors.target import Prediction
 
@@ -34,7 +36,7 @@ def choose_form(n: int, p: int) -> str:
 
 
 def _gram(psi: jax.Array, form: str) -> jax.Array:
-    """Psi Psi' or Psi' Psi in the dtype of Psi, cast to float64; only its lower triangle is meant to be read."""
+    """Psi Psi' or Psi' Psi in the dtype of Psi, cast to float64; only its lower triangle is to be read."""
     return (lower_gram(psi) if form == "dual" else lower_gram_of_columns(psi)).astype(jnp.float64)
 
 
@@ -89,8 +91,9 @@ def condition(psi: jax.Array, y: jax.Array, noise: float | jax.Array, form: str 
     form = choose_form(n, p) if form == "auto" else form
     y = y.astype(jnp.float64)
     wide = psi.astype(jnp.float64)
+    gram = _gram(wide, form)
     if form == "dual":
-        factor = _lower(_gram(psi, form) + noise**2 * jnp.eye(n))
+        factor = _lower(gram + noise**2 * jnp.eye(n))
 
         def gain(r):
             return wide.T @ _solve_lower(factor, _solve_lower(factor, r), transpose=True)
@@ -100,7 +103,7 @@ def condition(psi: jax.Array, y: jax.Array, noise: float | jax.Array, form: str 
             explained = _solve_lower(factor, wide @ new.T)
             return jnp.sum(new**2, axis=1) - jnp.sum(explained**2, axis=0)
     else:
-        factor = _lower(_gram(psi, form) / noise**2 + jnp.eye(p))
+        factor = _lower(gram / noise**2 + jnp.eye(p))
 
         def gain(r):
             return _solve_lower(factor, _solve_lower(factor, wide.T @ r / noise**2), transpose=True)
@@ -110,8 +113,8 @@ def condition(psi: jax.Array, y: jax.Array, noise: float | jax.Array, form: str 
 
     def draw(key):
         z_key, e_key = jax.random.split(key)
-        z = jax.random.normal(z_key, (p, y.shape[1]), jnp.float64)
-        e = jax.random.normal(e_key, y.shape, jnp.float64)
+        z = standard_normal(z_key, (p, y.shape[1]), jnp.float64)
+        e = standard_normal(e_key, y.shape, jnp.float64)
         return z + gain(y - wide @ z - noise * e)
 
     def predict(key, psi_new):
@@ -143,7 +146,7 @@ def square_root(psi: jax.Array, noise: float | jax.Array, form: str = "auto") ->
     n, p = psi.shape
     form = choose_form(n, p) if form == "auto" else form
     wide = psi.astype(jnp.float64)
-    gram = _gram(psi, form)
+    gram = _gram(wide, form)
     lam, vectors = jnp.linalg.eigh(gram, symmetrize_input=False)
     t = jnp.sqrt(noise**2 + jnp.maximum(lam, 0.0))
     if form == "dual":

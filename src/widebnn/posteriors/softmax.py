@@ -25,6 +25,7 @@ from widebnn.errors import WidebnnError, check_integer, check_numbers
 from widebnn.networks.dense import DenseNetwork
 from widebnn.networks.network import Network, Weights
 from widebnn.networks.network import apply as apply_network
+from widebnn.noise import standard_normal
 from widebnn.posteriors.function_space import FunctionPosition, carry_inputs, function_space, unit_axes
 from widebnn.posteriors.products import lower_gram, product
 from widebnn.posteriors.target import NetworkTarget, Prediction
@@ -159,7 +160,7 @@ def softmax_function_target(
 
     def normals(key, shapes):
         keys = jax.random.split(key, len(shapes))
-        return tuple(jax.random.normal(k, shape, dtype) for k, shape in zip(keys, shapes, strict=True))
+        return tuple(standard_normal(k, shape, dtype) for k, shape in zip(keys, shapes, strict=True))
 
     @in_double_precision
     def log_likelihood(u):
@@ -178,7 +179,7 @@ def softmax_function_target(
 
     def open_readout(key):
         """Z: what fills the directions of the readout that B does not determine."""
-        return jax.random.normal(key, (features, classes), dtype)
+        return standard_normal(key, (features, classes), dtype)
 
     def readout_weights(u, z):
         if not is_reduced:

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from widebnn.errors import check_real
 from widebnn.networks.dense import DenseNetwork
 from widebnn.networks.network import FeatureMap, Network
+from widebnn.noise import standard_normal
 from widebnn.posteriors.target import NetworkTarget
 from widebnn.precision import double_precision, in_double_precision
 
@@ -113,9 +114,7 @@ def _extended(known: Callable[[Any], NetworkTarget], prior: LogNormal) -> Networ
     def sample_reference(key):
         with double_precision():
             network_key, z_key = jax.random.split(key)
-            return ExtendedPosition(
-                middle.sample_reference(network_key), jax.random.normal(z_key, shape, middle.x.dtype)
-            )
+            return ExtendedPosition(middle.sample_reference(network_key), standard_normal(z_key, shape, middle.x.dtype))
 
     def unknown_at(u):
         with double_precision():

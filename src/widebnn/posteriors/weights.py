@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from widebnn.networks.network import Network, Weights, apply
+from widebnn.noise import standard_normal
 from widebnn.posteriors.target import NetworkTarget, Prediction
 from widebnn.precision import double_precision, in_double_precision
 
@@ -27,7 +28,7 @@ def sample_weights(network: Network, x: jax.Array, outputs: int, key: jax.Array)
     hidden_key, readout_key = jax.random.split(key)
     hidden = network.sample_hidden(hidden_key, x.dtype)
     features = jax.eval_shape(network.features, hidden, x)
-    return Weights(hidden, jax.random.normal(readout_key, (features.shape[1], outputs), x.dtype))
+    return Weights(hidden, standard_normal(readout_key, (features.shape[1], outputs), x.dtype))
 
 
 def weights_target(network: Network, x: jax.Array, y: jax.Array, noise: float) -> NetworkTarget:

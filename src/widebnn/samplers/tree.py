@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from widebnn.lumped import is_lumped, noise_draw
+from widebnn.noise import standard_normal
 from widebnn.precision import widest_float
-from widebnn.samplers.noise import standard_normal
 
 
 def normal_like(key: jax.Array, tree: Any) -> Any:

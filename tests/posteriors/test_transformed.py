@@ -1,0 +1,64 @@
+"""Targets inside jax.jit, with and without a program-wide float64, and in forward mode."""
+
+import contextlib
+
+import jax
+import numpy as np
+import pytest
+
+import widebnn
+from problems import small_data
+from widebnn.errors import WidebnnError
+
+X, Y = small_data(n=6, m=2, outputs=1)
+X_NEW = np.random.default_rng(1).normal(size=(4, 2))
+CASES = {
+    "function": {},
+    "full": {"space": "full"},
+    "carried": {"carry": X_NEW},
+    "weights": {"coordinates": "weights"},
+    "reparametrised": {"coordinates": "reparametrised"},
+    "marginal": {"coordinates": "marginal"},
+    "unknown noise": {"noise": widebnn.LogNormal(0.3)},
+    "softmax": {"likelihood": "softmax"},
+    "softmax weights": {"likelihood": "softmax", "coordinates": "weights"},
+}
+
+
+def build(case, dtype, widths=(8, 8)):
+    widths = (80,) if case == "full" else widths
+    y = (Y[:, 0] > 0).astype(int) if case.startswith("softmax") else Y
+    return widebnn.posterior(widebnn.dense(2, widths), X, y, dtype=dtype, **CASES[case])
+
+
+@pytest.mark.ambient
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "mixed"])
+@pytest.mark.parametrize("case", CASES)
+def test_predictions_and_weights_inside_jit(case, dtype, x64):
+    """The numbers of the call outside; inputs are an argument of the compiled function or a constant of it."""
+    target = build(case, dtype)
+    tolerance = {"rtol": 2e-3, "atol": 2e-3} if dtype == "float32" else {"rtol": 1e-4, "atol": 1e-4}
+    key = jax.random.key(1)
+
+    def everything(key, u, x_new):
+        inputs = () if case == "carried" else (x_new,)
+        constant = () if case == "carried" else (X_NEW,)
+        return target.predict(key, u, *inputs), target.predict(key, u, *constant), target.to_weights(key, u)
+
+    with jax.enable_x64(True) if x64 else contextlib.nullcontext():
+        u = target.sample_reference(jax.random.key(0))
+        inside = jax.jit(everything)(key, u, X_NEW)
+        outside = everything(key, u, X_NEW)
+    for a, b in zip(*map(jax.tree.leaves, (inside, outside)), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, **tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed"])
+@pytest.mark.parametrize("transform", [jax.jacfwd, jax.hessian, lambda f: jax.jit(jax.jacfwd(f))])
+def test_forward_mode_is_refused_in_one_sentence(dtype, transform):
+    target = build("function", dtype)
+    u = target.sample_reference(jax.random.key(0))
+    with pytest.raises(WidebnnError, match=r"reverse mode only .* jax\.grad"):
+        transform(target.log_likelihood)(u)

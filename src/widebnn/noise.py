@@ -35,7 +35,7 @@ def standard_normal(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.A
         uniform = _uniform(_threefry_bits(words, size))
     else:
         return jax.random.normal(key, shape, dtype)
-    return np.asarray(math.sqrt(2), dtype) * jax.lax.erf_inv(uniform.reshape(shape))
+    return jnp.asarray(math.sqrt(2), dtype) * jax.lax.erf_inv(uniform.reshape(shape))
 
 
 def _threefry_bits(key: jax.Array, size: int) -> jax.Array:

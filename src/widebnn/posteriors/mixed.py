@@ -15,6 +15,7 @@ import dataclasses
 import jax
 
 from widebnn.posteriors.target import NetworkTarget
+from widebnn.precision import reverse_mode_only
 
 
 def mixed_target(exact: NetworkTarget, single: NetworkTarget) -> NetworkTarget:
@@ -34,4 +35,6 @@ def mixed_target(exact: NetworkTarget, single: NetworkTarget) -> NetworkTarget:
         return (jax.tree.map(lambda g, leaf: (cotangent * g).astype(leaf.dtype), slope, u),)
 
     log_likelihood.defvjp(forward, backward)
-    return dataclasses.replace(exact, log_likelihood=log_likelihood, dtype="mixed", in_double=lambda: exact)
+    return dataclasses.replace(
+        exact, log_likelihood=reverse_mode_only(log_likelihood), dtype="mixed", in_double=lambda: exact
+    )

@@ -47,6 +47,10 @@ class PrecisionWarning(UserWarning):
     """float32 features are not precise enough for a target."""
 
 
+class PrecisionError(WidebnnError):
+    """float32 features are so imprecise that rounding decides what a chain accepts."""
+
+
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     """Return ``value`` if it is one of ``choices``; otherwise suggest the nearest one."""
     choices = list(choices)

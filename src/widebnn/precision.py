@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 from threadpoolctl import threadpool_limits
 
+from widebnn.errors import WidebnnError
+
 
 def double_precision() -> AbstractContextManager:
     """Context in which JAX honours float64."""
@@ -58,7 +60,25 @@ def in_double_precision(log_density: Callable[[Any], jax.Array]) -> Callable[[An
             return (jax.tree.map(lambda g: (cotangent * g).astype(g.dtype), gradient),)
 
     function.defvjp(forward, backward)
-    return functools.wraps(log_density)(function)
+    return functools.wraps(log_density)(reverse_mode_only(function))
+
+
+def reverse_mode_only(function: Callable[[Any], jax.Array]) -> Callable[[Any], jax.Array]:
+    """A function with a custom reverse-mode derivative, with one sentence for those who ask for another."""
+
+    @functools.wraps(function)
+    def called(u):
+        try:
+            return function(u)
+        except TypeError as error:
+            if "forward-mode" not in str(error):
+                raise
+        raise WidebnnError(
+            "log-likelihoods have derivatives in reverse mode only, not by jax.jvp or jax.jacfwd: "
+            "use jax.grad, jax.vjp or jax.jacrev."
+        )
+
+    return called
 
 
 def with_gradient_of(
@@ -84,7 +104,7 @@ def with_gradient_of(
         return (jax.tree.map(lambda g, leaf: (cotangent * g).astype(leaf.dtype), slope, u),)
 
     function.defvjp(forward, backward)
-    return function
+    return reverse_mode_only(function)
 
 
 _blas_lock = threading.Lock()

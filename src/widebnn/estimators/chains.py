@@ -26,7 +26,7 @@ from widebnn.precision import double_precision, one_blas_thread
 from widebnn.samplers.preconditioning import Scaling
 from widebnn.samplers.target import Target
 from widebnn.sampling import Result, sample
-from widebnn.sampling.driver import PRECISION_TOLERANCE, precision_error
+from widebnn.sampling.rounding import START_STEPS, START_TOLERANCE, precision_error
 
 STORE_BYTES = 2**30
 """How much the stored networks may take; beyond it fewer draws are kept."""
@@ -205,11 +205,11 @@ def start_precisely(build: Callable[[str], Posterior], plan: Plan, seed: int) ->
     for dtype in ("float32", "mixed"):
         posterior = build(dtype)
         start = Start(posterior, first_positions(posterior, plan, seed))
-        if rounding_error(posterior, start.positions, seed) < SAFELY * PRECISION_TOLERANCE:
+        if rounding_error(posterior, start.positions, seed) < SAFELY * START_TOLERANCE:
             if plan.sampler != "auto":
                 return start
             start = _scaled_by_curvature(start, plan, seed)
-            if rounding_error(posterior, start.positions, seed) < SAFELY * PRECISION_TOLERANCE:
+            if rounding_error(posterior, start.positions, seed) < SAFELY * START_TOLERANCE:
                 return start
     posterior = build("float64")
     start = Start(posterior, first_positions(posterior, plan, seed))
@@ -242,7 +242,7 @@ def rounding_error(target: Posterior, positions: Any, seed: int) -> float:
         return 0.0
     chains = len(jax.tree.leaves(positions)[0])
     with double_precision(), one_blas_thread():
-        compare = jax.jit(lambda key, u: error_at(u, target.sample_reference(key)))
+        compare = jax.jit(lambda key, u: error_at(u, target.sample_reference(key), *START_STEPS))
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), chains)
         errors = [float(compare(keys[i], jax.tree.map(lambda leaf: leaf[i], positions))) for i in range(chains)]  # noqa: B023
     return max(errors) if np.all(np.isfinite(errors)) else math.inf

@@ -13,7 +13,6 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,15 +22,15 @@ import numpy as np
 from jax.sharding import Mesh
 from rich.progress import Progress as RichProgress
 
-from widebnn.errors import PrecisionWarning, StoreError, WidebnnError, check_integer, check_real
+from widebnn.errors import StoreError, WidebnnError, check_integer, check_real
 from widebnn.precision import double_precision, one_blas_thread
 from widebnn.samplers import SamplingAlgorithm, build_sampler
 from widebnn.samplers.target import Target
-from widebnn.samplers.tree import combine, inner
 from widebnn.sampling.collect import Collect, everything
 from widebnn.sampling.placement import Placement
 from widebnn.sampling.progress import Progress
 from widebnn.sampling.result import Result
+from widebnn.sampling.rounding import PrecisionCheck
 from widebnn.sampling.stop import Stop
 from widebnn.sampling.store import COLLECTED, CORES, SHARDS, START, VERSION, Checkpoint, Store, fingerprint, open_store
 
@@ -41,10 +40,6 @@ BUFFER_BYTES = 2**26
 """How much a chunk may hold on the device before it is moved to the host."""
 CHECKPOINT_SHARE = 0.01
 """Where writing is slow it is done less often: at most this part of the time."""
-PRECISION_TOLERANCE = 1e-2
-"""How much float32 features may change a log acceptance ratio, or a gradient, before sample() warns."""
-GENTLE = 100.0
-"""A gradient's error is relative, but one of PRECISION_TOLERANCE x GENTLE, 1, costs little acceptance anywhere."""
 LEAST_DRAWS = 10
 """Draws per chain that a limit of time leaves: with fewer of them nothing could be said about the chains."""
 MOST_CHAINS = 10_000
@@ -112,6 +107,9 @@ def sample(
     With ``max_seconds`` no more draws are begun once the call has taken so long, and those made are returned: at least
     ten per chain, after the whole burn-in. How many is then a matter of the machine's speed; each is the same as ever.
 
+    Where float32 features change accept decisions noticeably, at the start or where the chains are after warm-up and at
+    the end, a PrecisionWarning says so; where rounding decides them, PrecisionError is raised.
+
     ``mesh`` (:func:`widebnn.device_mesh`) divides chains, and the hidden units of each, over devices, also those of
     several processes that all make this call; the draws are the same up to the rounding of sums over units.
     """
@@ -129,6 +127,7 @@ def sample(
     draws = steps // thin
     if draws == 0:
         raise WidebnnError(f"thin={thin} keeps nothing of {steps} steps; use thin of at most {steps}.")
+    _refuse_tracers(target, initial)
     with double_precision(), one_blas_thread():
         if isinstance(sampler, SamplingAlgorithm):
             if options:
@@ -149,32 +148,14 @@ def sample(
             return run.finish(progress if place.leads else False, deadline)
 
 
-def precision_error(target: Target) -> Callable[[Any, Any], jax.Array] | None:
-    """(u, w) -> how much float32 features change the log acceptance ratio of one typical proposal from u, with noise w.
-
-    Where only gradients are in float32, the relative error of one. None where there is nothing to compare.
-    """
-    dtype = getattr(target, "dtype", "float64")
-    if dtype == "float64":
-        return None
-    exact = target.in_dtype("float64").log_likelihood  # type: ignore[attr-defined]
-    if dtype == "mixed":
-        return lambda u, w: _gradient_error(jax.grad(target.log_likelihood)(u), jax.grad(exact)(u))
-
-    def error(u, w):
-        v = combine((math.sqrt(1 - 0.1**2), u), (0.1, w))
-        wide_u, wide_v = (jax.tree.map(lambda leaf: leaf.astype(jnp.float64), tree) for tree in (u, v))
-        ratio = exact(wide_v) - exact(wide_u)
-        # Far from the bulk, where a chain may start, ratios are huge and an error in them decides nothing.
-        return jnp.abs(target.log_likelihood(v) - target.log_likelihood(u) - ratio) / jnp.maximum(1.0, jnp.abs(ratio))
-
-    return error
-
-
-def _gradient_error(found: Any, exact: Any) -> jax.Array:
-    """Relative to the gradient, or to GENTLE where that is more."""
-    error = combine((1.0, found), (-1.0, exact))
-    return jnp.sqrt(inner(error, error)) / jnp.maximum(GENTLE, jnp.sqrt(inner(exact, exact)))
+def _refuse_tracers(target: Target, initial: Any) -> None:
+    """One sentence instead of JAX's own, from somewhere inside, where sample() is called under a transformation."""
+    leaves = jax.tree.leaves((initial, getattr(target, "y", None), jnp.add(0, 0)))
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        raise WidebnnError(
+            "sample() compiles and runs programs of its own and cannot be called inside jax.jit, jax.vmap or jax.grad: "
+            "call it outside, or use the samplers in widebnn.samplers there, whose init and step can be traced."
+        )
 
 
 def _plain(value: Any) -> Any:
@@ -229,7 +210,11 @@ class _Run:
         started = [init(position) for position in positions]
         self.states = [state for state, _ in started]
         self._check_start([health for _, healths in started for health in place.to_host(healths)])
-        self._check_precision(positions[0], init_keys[0])
+        noise_keys = [
+            place.put_keys([jax.random.fold_in(keys[chain][0], 1) for chain in group]) for group in place.groups
+        ]
+        self.precision = PrecisionCheck(self.target, place, self.reference, noise_keys)
+        self.precision.at_start(positions)
         self._allocate()
         self.store: Store | None = None
         self.interval: float | None = None
@@ -286,23 +271,6 @@ class _Run:
                 f"{problem} at the start of chain {chain}: no step from there can be judged. "
                 "Check the target for overflow, try dtype='float64', or pass other initial positions."
             )
-
-    def _check_precision(self, positions: Any, keys: jax.Array) -> None:
-        """Warn where float32 features change accept decisions."""
-        error_at = precision_error(self.target)
-        if error_at is not None:
-            errors = self.place.jit(error_at)(positions, self.reference(keys))
-            error = float(np.max(self.place.to_host(errors)))
-            if not error < PRECISION_TOLERANCE:
-                what, instead = "the log acceptance ratio", "'mixed', or 'float64',"
-                if self.target.dtype == "mixed":  # type: ignore
-                    what, instead = "the gradient relatively", "'float64'"
-                warnings.warn(
-                    f"float32 features change {what} by about {error:.2g} here (nearly equal inputs, or noise that is "
-                    f"tiny beside the outputs): pass dtype={instead} to posterior(), or use more noise if any",
-                    PrecisionWarning,
-                    stacklevel=4,
-                )
 
     def _compile(self, function, arguments):
         """Compile, and refuse what would not fit into memory."""
@@ -477,10 +445,17 @@ class _Run:
         whole = self.burn_in + self.draws * self.thin
         with Progress(whole, self.chains, show) as bar, Stop(self.interval is not None) as stop:
             bar.skip(self.burned + self.done * self.thin)
+            fresh = self.done == 0
             self._burn(bar, stop)
+            if fresh and self.burned and not stop.asked:
+                rate = self.burn_totals[0] / (self.burned * self.chains)
+                self.precision.in_bulk(self._positions(), "after warm-up", self.burn_totals[3] > 0, rate)
             self._sample(bar, stop, deadline)
             self.checkpoint()
         stop.pass_on()
+        if not stop.asked:
+            rate = self.stats["acceptance_rate"][:, : self.done].mean(axis=1).min()
+            self.precision.in_bulk(self._positions(), "at the end", self.stats["gradients"].any(), rate)
         if stop.asked:
             warnings.warn(f"interrupted: {self.done} of {self.draws} draws per chain were kept", stacklevel=3)
         done = self.done
@@ -512,6 +487,10 @@ class _Run:
                 stacklevel=3,
             )
         return result
+
+    def _positions(self) -> list[Any]:
+        """One per group."""
+        return [state.position for state in self.states]
 
     def _burn(self, bar: Progress, stop: Stop) -> None:
         for count, burned in self._chunks(self.burned, self.burn_in, self.burn_in, stop):

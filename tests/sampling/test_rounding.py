@@ -1,0 +1,86 @@
+"""float32 features where the chains are: a warning, an error with advice, and no chain that never moved."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import widebnn
+from widebnn.errors import PrecisionError, PrecisionWarning
+from widebnn.samplers.tree import inner
+from widebnn.sampling import rounding
+
+X = np.linspace(-2, 2, 20)[:, None]
+Y = np.sin(2 * X[:, 0])
+
+
+def target(noise, widths=(64,), dtype="float32"):
+    return widebnn.posterior(widebnn.dense(1, widths), X, Y, noise=noise, dtype=dtype)
+
+
+def messages(caught):
+    return [str(w.message) for w in caught if issubclass(w.category, PrecisionWarning)]
+
+
+@pytest.mark.parametrize("sampler", ["pcnl", "pcn", "elliptical_slice"])
+@pytest.mark.parametrize(("noise", "widths"), [(1e-3, (64,)), (1e-2, (64, 64))])
+@pytest.mark.filterwarnings("ignore::widebnn.errors.PrecisionWarning")
+def test_stops_after_warm_up_where_rounding_decides(noise, widths, sampler):
+    with pytest.raises(
+        PrecisionError, match=r"log acceptance ratio .* after warm-up.* rounding decides .* dtype='mixed'"
+    ):
+        widebnn.sample(target(noise, widths), sampler, steps=1000, burn_in=200)
+
+
+@pytest.mark.filterwarnings("ignore::widebnn.errors.PrecisionWarning")
+def test_stops_at_the_end_without_a_warm_up():
+    with pytest.raises(PrecisionError, match="at the end, so that rounding decides"):
+        widebnn.sample(target(1e-3), "pcnl", step_size=0.01, steps=200)
+
+
+def test_warns_once_where_the_error_is_noticeable_in_the_bulk_only():
+    """At the start, far from the bulk, nothing is wrong with float32 here."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        widebnn.sample(target(1e-2), "pcnl", steps=20, burn_in=500)
+    (message,) = messages(caught)
+    assert "after warm-up" in message and "dtype='mixed'" in message
+
+
+@pytest.mark.parametrize("widths", [(64,), (64, 64)])
+def test_quiet_where_float32_is_enough(widths, recwarn):
+    widebnn.sample(target(0.3, widths), "pcnl", steps=50, burn_in=200)
+    assert not messages(recwarn)
+
+
+@pytest.mark.parametrize("widths", [(64,), (64, 64)])
+@pytest.mark.filterwarnings("ignore::widebnn.errors.PrecisionWarning")
+def test_the_advice_helps(widths):
+    result = widebnn.sample(target(1e-2, widths, "mixed"), "pcnl", steps=50, burn_in=300)
+    assert result.acceptance_rate > 0.2
+
+
+@pytest.mark.filterwarnings("ignore::widebnn.errors.PrecisionWarning")
+def test_mixed_stops_where_wrong_gradients_leave_nothing_to_accept():
+    mixed = target(1e-4, (64, 64), "mixed")
+    with pytest.raises(PrecisionError, match=r"gradient relatively .* 0\.\d% of the steps .* dtype='float64'"):
+        widebnn.sample(mixed, "pcnl", step_size=0.1, steps=1000, burn_in=100)
+
+
+def test_mixed_says_nothing_of_gradients_that_nobody_uses(recwarn):
+    mixed = target(1e-3, (64,), "mixed")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        widebnn.sample(mixed, "pcn", steps=20, burn_in=20)
+    assert not [message for message in messages(caught) if "where the chains are" in message]
+
+
+def test_the_proposal_at_the_start_is_not_along_the_position(monkeypatch, recwarn):
+    """Its noise is independent of the start, which is a draw from N(0, I) too."""
+
+    def along(u, w, step):
+        return inner(u, w) ** 2 / (inner(u, u) * inner(w, w))
+
+    monkeypatch.setattr(rounding, "precision_error", lambda target: along)
+    widebnn.sample(target(0.3, (2000,)), "pcn", step_size=0.1, steps=1, chains=2)
+    assert not messages(recwarn)

@@ -109,8 +109,8 @@ def sample(
     coordinates: Annotated[
         Coordinates,
         typer.Option(
-            help="What the chain moves in; all give the same posterior over functions. full is the paper's chain on all "
-            "weights, exactly in law, at the cost of function (one hidden layer)."
+            help="What the chain moves in; all give the same posterior over functions. full is the paper's chain on "
+            "all weights, exactly in law, at the cost of function (one hidden layer)."
         ),
     ] = Coordinates.function,
     carry: Annotated[

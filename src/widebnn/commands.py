@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import inspect
 import io
-import itertools
 import json
 import math
 import os
@@ -445,15 +444,11 @@ def _check_finite(table: pd.DataFrame, columns: list[np.ndarray]) -> None:
 
 def _say_inputs(console: Console, model: Any, encoding: TableEncoder, x: np.ndarray, y: np.ndarray) -> None:
     """How much predictions depend on each column, and how quickly they change along each input."""
-    import numpy as np
-
     from widebnn.estimators.base import MANY_INPUTS
     from widebnn.estimators.importance import column_importances
 
     if 1 < len(encoding.columns) <= MANY_INPUTS:
-        ends = np.cumsum([0, *(len(column.inputs) for column in encoding.columns)])
-        groups = [range(*pair) for pair in itertools.pairwise(ends)]
-        found = zip(column_importances(model, x, y, groups), (column.name for column in encoding.columns), strict=True)
+        found = zip(column_importances(model, x, y, list(encoding.groups.values())), encoding.groups, strict=True)
         listed = _some([f"{name} {value:.2g}" for value, name in sorted(found, reverse=True)])
         score = "accuracy" if encoding.classes else "R2"
         _say(console, f"Importance of the columns (how much {score} falls if one is shuffled): {listed}")

@@ -66,9 +66,21 @@ class TableEncoder:
     @property
     def inputs(self) -> list[str]:
         """Names of all inputs."""
-        pairs = [(name, text) for name, values in self.texts.items() for text in values]
-        pairs = [(name, "") for name in self.missing] + pairs
-        return [*self.numbers, *(f"{name} = {text}" if text else f"{name} is missing" for name, text in pairs)]
+        sources = self._sources()
+        return [
+            name if text is None else f"{name} = {text}" if text else f"{name} is missing" for name, text in sources
+        ]
+
+    @property
+    def groups(self) -> dict[str, list[int]]:
+        """For every column that is used the inputs that it becomes."""
+        sources = [name for name, _ in self._sources()]
+        return {column: [i for i, name in enumerate(sources) if name == column] for column in self.columns}
+
+    def _sources(self) -> list[tuple[str, str | None]]:
+        """For every input its column, and the value that it stands for: a text, "" for missing, None for a number."""
+        texts = [(name, text) for name, values in self.texts.items() for text in values]
+        return [*((name, None) for name in self.numbers), *((name, "") for name in self.missing), *texts]
 
     @classmethod
     def fit(

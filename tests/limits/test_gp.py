@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from widebnn.posteriors.readout import condition, log_evidence
 
 from widebnn.errors import WidebnnError
+from widebnn.likelihoods.readout import condition, log_evidence
 from widebnn.limits import GPPosterior, gp_posterior, leave_one_out, log_normal, nngp_kernel
 from widebnn.networks import dense
 

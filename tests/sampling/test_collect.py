@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 import widebnn
-from widebnn.posteriors import LogNormal
+from widebnn.likelihoods import Gaussian, HeavyTails, LogNormal
 
 ROWS, DRAWS = 12, 4000
 RNG = np.random.default_rng(0)
@@ -12,9 +12,9 @@ X, X_TEST = RNG.normal(size=(5, 2)), RNG.normal(size=(ROWS, 2))
 Y = RNG.normal(size=(5, 2))
 
 
-def residuals(noise):
+def residuals(likelihood):
     """Draws of y - f at test inputs, draws x rows x outputs, at one position of the chain."""
-    target = widebnn.posterior(widebnn.dense(2, [16]), X, Y, noise=noise, dtype="float64")
+    target = widebnn.posterior(widebnn.dense(2, [16]), X, Y, likelihood=likelihood, dtype="float64")
     collect = jax.jit(widebnn.track(target, X_TEST))
     position = target.sample_reference(jax.random.key(0))
     kept = jax.lax.map(lambda key: collect(key, position), jax.random.split(jax.random.key(1), DRAWS))
@@ -28,19 +28,19 @@ def assert_uncorrelated(values):
 
 
 def test_known_noise():
-    noise = residuals(0.3)[0]
+    noise = residuals(Gaussian(0.3))[0]
     np.testing.assert_allclose(noise.std(axis=0), 0.3, rtol=0.06)
     assert_uncorrelated(noise.reshape(DRAWS, -1))
 
 
 def test_sampled_noise_is_that_of_the_position():
-    noise, target, position = residuals(LogNormal(0.5, log_sd=1.0))
+    noise, target, position = residuals(Gaussian(LogNormal(0.5, log_sd=1.0)))
     np.testing.assert_allclose(noise.std(axis=0), float(target.noise_at(position)), rtol=0.06)
 
 
 def test_noise_of_every_row():
     """Its log is normal, independently for every row and draw: also the sizes of the errors are uncorrelated."""
-    noise = residuals(LogNormal(0.4, log_sd=0.6, per_row=True))[0]
+    noise = residuals(HeavyTails(0.4, log_sd=0.6))[0]
     logs = np.log(np.mean(noise**2, axis=2)) / 2
     assert_uncorrelated(noise.reshape(DRAWS, -1))
     assert_uncorrelated(logs)

@@ -153,7 +153,7 @@ def cluster(monkeypatch):
     # Ray takes the address of the machine for 127.0.0.1 unless it believes that there are no clusters here.
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     from ray._private import ray_constants
     from ray.cluster_utils import Cluster
 

@@ -143,7 +143,7 @@ def test_step_sizes_are_tuned(name, record):
     record(f"{name} tuned: acceptance; mean squared jump", f"{rate:.2f}; {jump:.2f}", "above 0.1; above 0.01", right)
 
 
-@pytest.mark.parametrize("coordinates", ["function", "marginal", "reparametrised", "weights"])
+@pytest.mark.parametrize("coordinates", ["function", "marginal", "weights"])
 def test_networks_with_nan_and_with_huge_weights(coordinates):
     x, y = small_data(n=6, m=2, outputs=1)
     target = widebnn.posterior(widebnn.dense(2, [16, 16], "relu"), x, y, noise=0.4, coordinates=coordinates)
@@ -152,7 +152,9 @@ def test_networks_with_nan_and_with_huge_weights(coordinates):
     assert not any(np.isfinite(value(flat.at[i].set(jnp.nan))) for i in range(0, flat.size, flat.size // 10))
     with pytest.raises(widebnn.WidebnnError, match="at the start of chain 0"):  # features overflow in float32
         widebnn.sample(target, steps=3, burn_in=3, initial=jax.tree.map(lambda leaf: leaf[None], unravel(1e20 * flat)))
-    with pytest.warns(UserWarning, match="proposals"):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         result = widebnn.sample(target, "mala", step_size=1e20, steps=20, progress=False)
+    assert any("proposals" in str(warning.message) for warning in said)
     assert all(np.isfinite(array).all() for array in [*result.draws.values(), *result.stats.values()])
     assert not result.stats["accepted"].any()

@@ -16,11 +16,12 @@ test: $(READY)  ## all tests but the long ones
 test-long: $(READY)  ## all tests, also those that take long: scikit-learn's suite of checks, more statistics
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "long or not long"
 
-lint: $(READY)  ## style, types, and the rule against unsafe loading
+lint: $(READY)  ## style, types, the order of the stages, and the rule against unsafe loading
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/unsafe.py
+	$(BIN)/python tools/layers.py
 
 docs: $(READY)  ## the API reference, in build/api
 	$(BIN)/python docs/reference/build.py build/api

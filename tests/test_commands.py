@@ -144,6 +144,7 @@ def test_fit_says_what_it_did(regression, folder):
         "noise, in units of the target",
         "acceptance rate",
         "seconds in total",
+        "Importance of the columns (how much R2 falls if one is shuffled): size ",
         f"widebnn predict {place} new.csv",
     ):
         assert words in done.stdout
@@ -226,6 +227,7 @@ def test_classes(classes, folder, tmp_path, widebnn):
     model = load(classes[1])
     assert isinstance(model, WideBNNClassifier) and model.max_minutes is None
     assert "minutes, enough or not" not in classes[0].stdout
+    assert "how much accuracy falls" in classes[0].stdout and "depends on it" not in classes[0].stdout
     code, stdout, _ = widebnn("predict", classes[1], folder / "test.csv")
     rows = list(csv.DictReader(stdout.splitlines()))
     assert code == 0 and list(rows[0]) == ["class", "p[big]", "p[small]"] and len(rows) == 40
@@ -297,6 +299,15 @@ def test_what_cannot_be_fitted_is_explained(folder, tmp_path, refused, monkeypat
     arguments, message = FIT[case]
     assert message in refused("fit", *arguments, "--out", tmp_path / "model", *FAST)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_table_that_takes_far_too_long_is_refused_first(folder, tmp_path, refused):
+    """With what it would take and how many rows would do; nothing is left behind."""
+    rng = np.random.default_rng(0)
+    large = write(tmp_path / "large.csv", ["a", "b", "y"], rng.normal(size=(3000, 3)).round(4).tolist())
+    words = refused("fit", large, "--target", "y", "--out", tmp_path / "model", "--max-minutes", "0.001")
+    assert "3000 rows at width 1024: a gradient takes" in words and "more than max_minutes=0.001: " in words
+    assert [path.name for path in tmp_path.iterdir()] == ["large.csv"]
 
 
 PREDICT = {

@@ -496,10 +496,14 @@ def _check_file(path: Path, force: bool) -> None:
         raise WidebnnError(f"{path} is a folder; give the name of a file.")
     if path.exists() and not force:
         raise WidebnnError(f"{path} is there already; choose another --out, or write over it with --force.")
-    make_folder(path.parent)
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise WidebnnError(f"{path} cannot be written, for {above} is a file; choose another --out.")
+    make_folder(above)  # it can be written to; what is missing below is only created with a result
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Complete or not at all."""
+    """Complete or not at all; missing folders are created."""
+    make_folder(path.parent)
     with output(path):
         write_bytes(path, content)

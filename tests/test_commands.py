@@ -120,7 +120,7 @@ def copy(regression, tmp_path):
 
 def test_notes_are_few_unless_asked_for(tmp_path, widebnn, regression):
     """A target, a gap and an unknown column are three notes."""
-    write(tmp_path / "new.csv", ["unknown", *HEADER], [[1, 0.5, "", "red", "cm", 100, "big"]] * 3)
+    write(tmp_path / "new.csv", ["unknown", *HEADER], [[1, "", 0.5, "red", "cm", 100, "big"]] * 3)
     said = {}
     for option in (None, "--verbose", "--quiet"):
         options = [option] if option else []

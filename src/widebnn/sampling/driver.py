@@ -449,13 +449,15 @@ class _Run:
             self._burn(bar, stop)
             if fresh and self.burned and not stop.asked:
                 rate = self.burn_totals[0] / (self.burned * self.chains)
-                self.precision.in_bulk(self._positions(), "after warm-up", self.burn_totals[3] > 0, rate)
+                self.precision.in_bulk(self._positions(), "after warm-up", self.burn_totals[3] > 0, rate, self.burned)
             self._sample(bar, stop, deadline)
             self.checkpoint()
         stop.pass_on()
         if not stop.asked:
             rate = self.stats["acceptance_rate"][:, : self.done].mean(axis=1).min()
-            self.precision.in_bulk(self._positions(), "at the end", self.stats["gradients"].any(), rate)
+            self.precision.in_bulk(
+                self._positions(), "at the end", self.stats["gradients"].any(), rate, self.done * self.thin
+            )
         if stop.asked:
             warnings.warn(f"interrupted: {self.done} of {self.draws} draws per chain were kept", stacklevel=3)
         done = self.done

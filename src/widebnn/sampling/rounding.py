@@ -20,10 +20,16 @@ START_TOLERANCE = 1e-2
 BULK_TOLERANCE = 5e-2
 """The same after warm-up and at the end, where the change is part of the result."""
 HOPELESS = 1.0
-"""A change of the log acceptance ratio by more than this decides what is accepted: sample() stops. A gradient so wrong
-is harmless (the chain is exact) unless the chain does not move."""
+"""A change of the log acceptance ratio by more than this decides what is accepted: sample() stops.
+
+Two such changes leave the law of a chain as it is, and stop it only if it does not move. A wrong gradient is no more
+than a bad proposal. And in function coordinates of a deep network the roots of nearly singular kernels depend on
+rounding, but any root has the right law (function_space.py).
+"""
 STUCK = 0.01
-"""The rate of acceptance below which wrong gradients stop a chain."""
+"""A chain that accepts less than this does not move ..."""
+ENOUGH = 100
+"""... if it has made so many steps."""
 GENTLE = 100.0
 """A gradient's error is relative to the gradient, or to this if that is more: a small gradient does no harm."""
 START_STEPS = (0.1,)
@@ -71,6 +77,11 @@ def _unless_exact_fails(error: jax.Array, exact: jax.Array) -> jax.Array:
     return jnp.where(jnp.isfinite(exact), jnp.where(jnp.isnan(error), jnp.inf, error), 0.0)
 
 
+def _has_kernel_roots(target: Target) -> bool:
+    is_function = getattr(getattr(target, "coordinates", None), "name", "") == "function"
+    return is_function and len(target.network.widths) > 1  # type: ignore[attr-defined]
+
+
 class PrecisionCheck:
     """The comparison for the chains of one call of sample()."""
 
@@ -79,6 +90,7 @@ class PrecisionCheck:
         error = precision_error(target)
         self.error = None if error is None else place.jit(error, shared=1)
         self.mixed = getattr(target, "dtype", None) == "mixed"
+        self.same_law = self.mixed or _has_kernel_roots(target)
         self.place, self.noise, self.keys = place, noise, keys
         self.warned = False
 
@@ -88,20 +100,26 @@ class PrecisionCheck:
         if error >= START_TOLERANCE:
             self._warn(f"{self._change(error)} at the start", stacklevel=5)
 
-    def in_bulk(self, positions: Sequence[Any], when: str, gradients: bool, acceptance: float) -> None:
+    def in_bulk(self, positions: Sequence[Any], when: str, gradients: bool, acceptance: float, steps: int) -> None:
         """Warn, once, or stop, where the chains are.
 
-        ``gradients``: whether the sampler uses any; ``acceptance``: its rate so far.
+        Args:
+            positions: Of the chains, one for each group.
+            when: Words for the message.
+            gradients: Whether the sampler uses any.
+            acceptance: Its rate of acceptance in the last ``steps`` steps.
+            steps: See there.
 
         Raises:
-            PrecisionError: rounding decides what is accepted, or wrong gradients leave nothing to accept.
+            PrecisionError: rounding decides what is accepted, or keeps a chain where it is.
         """
         if self.mixed and not gradients:
             return
         error = self._worst(positions, BULK_STEPS)
-        if error >= HOPELESS and (not self.mixed or acceptance < STUCK):
-            so = f"{acceptance:.1%} of the steps are accepted" if self.mixed else "rounding decides what is accepted"
-            raise PrecisionError(f"{self._change(error)} where the chains are {when}, so that {so}: {self._advice()}.")
+        stuck = steps >= ENOUGH and acceptance < STUCK
+        if error >= HOPELESS and (stuck or not self.same_law):
+            so = f"only {acceptance:.1%} of the steps are accepted" if stuck else "rounding decides what is accepted"
+            raise PrecisionError(f"{self._change(error)} where the chains are {when}, and {so}: {self._advice()}.")
         if error >= BULK_TOLERANCE and not self.warned:
             self.warned = True
             self._warn(f"{self._change(error)} where the chains are {when}", stacklevel=5)

@@ -497,9 +497,8 @@ def _check_file(path: Path, force: bool) -> None:
     if path.exists() and not force:
         raise WidebnnError(f"{path} is there already; choose another --out, or write over it with --force.")
     above = next(folder for folder in path.absolute().parents if folder.exists())
-    if not above.is_dir():
-        raise WidebnnError(f"{path} cannot be written, for {above} is a file; choose another --out.")
-    make_folder(above)  # it can be written to; what is missing below is only created with a result
+    # What is missing below a folder that can be written to is only created with a result; below a file it cannot be.
+    make_folder(above if above.is_dir() else path.parent)
 
 
 def _write(path: Path, content: bytes) -> None:

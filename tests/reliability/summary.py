@@ -56,6 +56,7 @@ def build(results):
     figures, packages = results["figures"], " ".join(f"{name} {v}," for name, v in results["packages"].items())
     held = f"{sum(figure['holds'] for figure in figures)} of {len(figures)} figures hold. "
     held += f"Measured on {results['date']} with {packages} Python {results['python']}, {results['cores']} cores.\n"
+    held = held if figures else "No figure has been measured at this version.\n"
     parts = (section(part, [figure for figure in figures if figure["part"] == part]) for part in PARTS)
     return "\n".join([INTRODUCTION, held, *parts])
 

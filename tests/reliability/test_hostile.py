@@ -35,6 +35,7 @@ PICKLE = b"cposix\nsystem\n(S'touch hacked'\ntR."
 """Whoever unpickles this has a new file."""
 FORBIDDEN = "os.system os.exec os.fork os.posix_spawn subprocess.Popen socket.connect pickle.find_class urllib.Request"
 VALUES = [b"-1", b"0", b"1e999", b"NaN", b"null", b"18446744073709551616", b"[[]]", b"{}", b'"a"', b'"\x1b[2J"', b""]
+ZEROS = b"0" * 64
 QUIET = settings(derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 WATCHED = {"folder": "", "seen": []}
@@ -115,6 +116,10 @@ def resealed(folder, name, content):
         before = digests(old := path.read_bytes())
         if old.endswith(before[1]):  # sealed by its own checksum
             new = new[:-64] + hashlib.sha256(new[:-64]).hexdigest().encode()
+        for seal in re.findall(rb"[0-9a-f]{64}", old):  # or by one of itself with zeros in its place
+            if hashlib.sha256(old.replace(seal, ZEROS, 1)).hexdigest().encode() == seal:
+                new = new.replace(seal, ZEROS, 1)
+                new = new.replace(ZEROS, hashlib.sha256(new).hexdigest().encode(), 1)
         path.write_bytes(new)
         for other in set(files_of(folder)) - {path}:
             text = changed = other.read_bytes()
@@ -209,8 +214,9 @@ def test_hostile_files(name, tmp_path, record):
         read(shutil.copytree(tmp_path / "good", tmp_path / "warm"))  # imports what is imported on first use
     tally = attack(tmp_path / "good", size(*counts), read)
     figure = ", ".join(f"{count} {what}" for what, count in sorted(tally.items()) if count)
-    right = tally["refused"] > 0 and tally["stopped by a checksum"] < 0.6 * tally.total()
-    record(f"hostile files: {name}", f"{figure}; 0 otherwise", "some refused, most not by a checksum; 0", right)
+    stopped = tally.pop("stopped by a checksum")
+    right = tally["refused"] > 0 and stopped < 0.8 * tally.total()
+    record(f"hostile files: {name}", f"{figure}; 0 otherwise", "some refused, a fifth not by a checksum; 0", right)
 
 
 @pytest.mark.parametrize("read", [

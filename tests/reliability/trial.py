@@ -138,7 +138,7 @@ class Child:
         environment = {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         command = [sys.executable, __file__, json.dumps(arguments, default=str)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | environment)
-        self.last, self.lines = {"begun": 0, "safe": 0}, 0
+        self.last, self.lines = {"begun": 0, "steps": 0, "safe": 0, "warnings": []}, 0
 
     def wait(self, lines=10**9):
         """Until it has said so many lines, or has ended; the last is kept."""
@@ -158,18 +158,20 @@ def program(folder, kill=None, **arguments):
     """What a child does."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background of a shell ignore it
 
-    def say(watched, **more):
-        # When a chunk is reported, the checkpoint of the one before it is complete.
-        safe = watched.begun + sum(watched.chunks[:-1])
-        print(json.dumps({"begun": watched.begun, "safe": safe, **more}), flush=True)
-
-    watched = Watched(say)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
+
+        def say(watched, **more):
+            # Checkpoints come before the next chunk, and none between the burn-in and the first draws.
+            steps, safe = (watched.begun + sum(watched.chunks[:end]) for end in (None, -2))
+            line = {"begun": watched.begun, "steps": steps, "safe": safe, **more}
+            line["warnings"] = [str(said.message) for said in caught if issubclass(said.category, UserWarning)]
+            print(json.dumps(line), flush=True)
+
+        watched = Watched(say)
         with intercepted(folder, deadly(*kill)) if kill else contextlib.nullcontext():
             found = run(store=folder, watched=watched, **arguments)
-    said = [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
-    say(watched, digest=found, warnings=said)
+        say(watched, digest=found)
 
 
 if __name__ == "__main__":

@@ -253,7 +253,9 @@ def test_nothing_is_written_over(regression, folder, tmp_path, widebnn, refused)
     assert widebnn("predict", regression[1], folder / "test.csv", "--out", out, "--force")[0] == 0
     assert out.read_text().startswith("mean,")
     inside = out / "new" / "p.csv"
-    assert "cannot be written (Not a directory)" in refused("predict", regression[1], folder / "test.csv", "--out", inside)
+    assert "cannot be written (Not a directory)" in refused(
+        "predict", regression[1], folder / "test.csv", "--out", inside
+    )
     (tmp_path / "scores.json").touch()
     assert "scores.json is there" in refused("evaluate", regression[1], folder / "test.csv", "--out", tmp_path)
     assert "already holds a model" in refused(

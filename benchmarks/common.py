@@ -24,6 +24,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 import published_recipe
 from widebnn.data import load_dataset
+from widebnn.durable import write_bytes
 from widebnn.precision import one_blas_thread
 from widebnn.samplers import SAMPLERS
 
@@ -94,9 +95,7 @@ def save_row(path: Path, settings: dict[str, Any], row: dict[str, Any], cell_of:
     with path.with_name(f".{path.stem}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         rows = [other for other in saved_rows(path) if cell_of(other) != cell_of(row)]
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps({"settings": settings, "rows": [*rows, row]}, indent=1) + "\n")
-        os.replace(temporary, path)
+        write_bytes(path, json.dumps({"settings": settings, "rows": [*rows, row]}, indent=1).encode() + b"\n")
 
 
 def positive(text: str) -> int:

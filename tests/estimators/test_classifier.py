@@ -77,13 +77,13 @@ def test_labels_without_noise_get_some(monkeypatch):
 
 @pytest.mark.parametrize(("inputs", "coordinates"), [(2, "weights"), (30, "function")])
 def test_softmax_has_the_cheaper_coordinates(monkeypatch, inputs, coordinates):
-    """Both are the same posterior (tests/posteriors); a kernel's root pays where it saves rows of hidden weights."""
+    """Both are the same posterior (tests/coordinates); a kernel's root pays where it saves rows of hidden weights."""
     seen = []
     monkeypatch.setattr(classifier, "posterior", lambda *data, **options: seen.append(posterior(*data, **options)))
     rng = np.random.default_rng(0)
     with pytest.raises(AttributeError):  # nothing to sample
         WideBNNClassifier(**QUICK).fit(rng.normal(size=(20, inputs)), rng.integers(0, 2, 20))
-    assert seen[0].coordinates == coordinates
+    assert seen[0].coordinates.name == coordinates
 
 
 def test_probability_of_the_largest():

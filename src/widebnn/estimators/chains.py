@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from widebnn.diagnostics.convergence import ess, rhat
 from widebnn.diagnostics.summary import project_predictions
-from widebnn.errors import check_real
+from widebnn.errors import PrecisionWarning, check_real
 from widebnn.estimators.ascent import ascend
 from widebnn.estimators.cost import PILOT_GRADIENTS
 from widebnn.estimators.ensemble import bytes_per_draw, collect_networks
@@ -26,7 +26,7 @@ from widebnn.precision import double_precision, one_blas_thread
 from widebnn.samplers.preconditioning import Scaling
 from widebnn.samplers.target import Target
 from widebnn.sampling import Result, sample
-from widebnn.sampling.rounding import START_STEPS, START_TOLERANCE, precision_error
+from widebnn.sampling.rounding import BULK_TOLERANCE, START_STEPS, START_TOLERANCE, precision_error
 
 STORE_BYTES = 2**30
 """How much the stored networks may take; beyond it fewer draws are kept."""
@@ -101,9 +101,7 @@ class Start:
     @property
     def initial(self) -> Any:
         """The positions in the coordinates of the target."""
-        each = range(len(jax.tree.leaves(self.positions)[0]))
-        moved = [self.scaling.to_v(jax.tree.map(lambda leaf: leaf[i], self.positions)) for i in each]  # noqa: B023
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *moved)
+        return _stacked([self.scaling.to_v(position) for position in _unstacked(self.positions)])
 
     def collect(self, key: jax.Array, v: Any) -> dict[str, jax.Array]:
         """The networks of a draw."""
@@ -190,7 +188,9 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
             return False
         return True
 
-    return run_long_enough(run, wanted=plan.wanted, chains=plan.chains, most=plan.most, has_time=has_time), limit
+    kept = run_long_enough(run, wanted=plan.wanted, chains=plan.chains, most=plan.most, has_time=has_time)
+    _warn_of_rounding(start, kept.result.last, seed)
+    return kept, limit
 
 
 # --- where chains start, and in which precision
@@ -223,7 +223,7 @@ def first_positions(target: Posterior, plan: Plan, seed: int) -> Any:
     with double_precision():
         draw = jax.jit(target.sample_reference)
         starts = [draw(key) for key in jax.random.split(jax.random.key(seed), plan.chains)]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
+        return _stacked(starts)
 
 
 def rounding_error(target: Posterior, positions: Any, seed: int) -> float:
@@ -240,20 +240,44 @@ def rounding_error(target: Posterior, positions: Any, seed: int) -> float:
     error_at = precision_error(target)
     if error_at is None:
         return 0.0
-    chains = len(jax.tree.leaves(positions)[0])
+    chains = _unstacked(positions)
     with double_precision(), one_blas_thread():
         compare = jax.jit(lambda key, u: error_at(u, target.sample_reference(key), *START_STEPS))
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), chains)
-        errors = [float(compare(keys[i], jax.tree.map(lambda leaf: leaf[i], positions))) for i in range(chains)]  # noqa: B023
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), len(chains))
+        errors = [float(compare(key, position)) for key, position in zip(keys, chains, strict=True)]
     return max(errors) if np.all(np.isfinite(errors)) else math.inf
+
+
+def _warn_of_rounding(start: Start, last: Any, seed: int) -> None:
+    """Say so where float32 turns out not to be exact enough at the end of the chains."""
+    ends = [start.scaling.to_u(position) for position in _unstacked(last)]
+    error = rounding_error(start.posterior, _stacked(ends), seed)
+    if error >= BULK_TOLERANCE:
+        warnings.warn(
+            f"float32 features change what the chains follow by about {error:.2g} where they end: use more noise, or "
+            "remove rows that are nearly equal",
+            PrecisionWarning,
+            stacklevel=5,
+        )
+
+
+def _stacked(positions: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *positions)
+
+
+def _unstacked(positions: Any) -> list[Any]:
+    chains = len(jax.tree.leaves(positions)[0])
+    return [jax.tree.map(lambda leaf: leaf[i], positions) for i in range(chains)]  # noqa: B023
 
 
 def _scaled_by_curvature(start: Start, plan: Plan, seed: int) -> Start:
     """Coordinates scaled by the curvature where chains are after a burn-in of short turns."""
     posterior, last = start.posterior, start.positions
+    # Without what sample() says of precision: it is measured again where the pilot ends.
+    target = Target(posterior.log_likelihood, posterior.sample_reference)
     for attempt in range(MOST_PILOTS):
         pilot = sample(
-            posterior,
+            target,
             "hilbert_hmc",
             num_steps=PILOT_GRADIENTS,
             steps=max(plan.burn_in - plan.burn_in // 2, 2),

@@ -104,9 +104,9 @@ def plan(sampler):
 @pytest.mark.parametrize(("noise", "dtypes"), [(0.3, ("float32",)), (1e-4, ("mixed", "float64"))])
 def test_precision_is_what_the_error_asks_for(sampler, noise, dtypes):
     """And no PrecisionWarning is seen: all warnings are errors."""
-    target, start = chains.start_precisely(line(noise), plan(sampler), seed=0)
-    assert target.dtype in dtypes
-    assert chains.rounding_error(target, start, seed=5) < 0.01
+    start = chains.start_precisely(line(noise), plan(sampler), seed=0)
+    assert start.posterior.dtype in dtypes
+    assert chains.rounding_error(start.posterior, start.positions, seed=5) < 0.01
 
 
 def test_rounding_error_is_a_number():

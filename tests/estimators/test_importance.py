@@ -14,12 +14,12 @@ SMALL = {"width": 128, "depth": 1, "activation": "erf", "target_ess": 40, "burn_
 def wiggle(rows, seed):
     """Nine tenths of the target's variance are linear in the first input, a hundredth a quick wiggle of the second."""
     x = np.random.default_rng(seed).uniform(-1, 1, size=(rows, 3))
-    return x, np.sqrt(3) * x[:, 0] + 0.1 * np.sqrt(2) * np.sin(9 * x[:, 1])
+    return x, np.sqrt(3) * x[:, 0] + 0.1 * np.sqrt(2) * np.sin(6 * x[:, 1])
 
 
 def test_a_quick_wiggle_has_a_large_scale_and_a_small_importance():
     x, f = wiggle(150, 0)
-    y = f + 0.05 * np.random.default_rng(1).normal(size=150)
+    y = f + 0.02 * np.random.default_rng(1).normal(size=150)
     model = WideBNNRegressor(**SMALL, target_transform="none", noise_tails="normal").fit(x, y)
     linear, quick, nothing = column_importances(model, x, y, [[0], [1], [2]])
     scales = model.hyperparameters_.input_scales

@@ -119,7 +119,7 @@ def test_rounding_error_is_a_number():
     target = build("float32")
     start = chains.first_positions(target, plan("pcn"), 0)
     bad = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), start)
-    assert chains.rounding_error(target, bad, 0) == np.inf
+    assert chains.rounding_error(target, bad, 0) == 0, "float64 is not finite there either: nothing to compare"
 
 
 def test_errors_are_not_caught_to_try_another_precision(monkeypatch):

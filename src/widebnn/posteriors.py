@@ -163,9 +163,11 @@ class Posterior(Target):
 
     def _sample(self, key: jax.Array) -> Any:
         with double_precision():
+            if not jax.tree.leaves(self._latent):  # type: ignore[attr-defined]
+                return self.coordinates.sample(key)
             network_key, z_key = jax.random.split(key)
             z = self.likelihood.sample_latent(z_key, self._sizes)  # type: ignore[attr-defined]
-            return self._joined(self.coordinates.sample(network_key), z)
+            return Position(self.coordinates.sample(network_key), z)
 
     def _log_density(self, u: Any) -> jax.Array:
         return self.coordinates.log_density(self.likelihood, self._targets, *self.parts(u))  # type: ignore[attr-defined]

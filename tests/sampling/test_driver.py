@@ -13,6 +13,7 @@ import pytest
 
 import widebnn
 from problems import small_data, small_target
+from widebnn.errors import PrecisionError
 from widebnn.sampling import driver, progress
 
 GAUSSIAN = widebnn.Target(
@@ -271,8 +272,9 @@ def test_float32_is_checked_where_it_matters():
     x = np.vstack([x, x + 1e-3])
     y = np.random.default_rng(1).normal(size=(60, 1))
     network = widebnn.dense(4, [64])
-    with pytest.warns(
-        UserWarning, match=r"float32 features change the log acceptance.*dtype='mixed', or 'float64', to"
+    with (
+        pytest.warns(UserWarning, match=r"float32 features change the log acceptance.*dtype='mixed', or 'float64', to"),
+        pytest.raises(PrecisionError, match="rounding decides what is accepted"),
     ):
         widebnn.sample(widebnn.posterior(network, x, y, noise=1e-3), "pcn", step_size=0.1, steps=2)
     with pytest.warns(UserWarning, match=r"the gradient relatively.*dtype='float64'"):

@@ -32,7 +32,7 @@ def build(case, dtype, widths=(8, 8)):
 
 
 @pytest.mark.ambient
-@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("x64", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "mixed"])
 @pytest.mark.parametrize("case", CASES)
 def test_predictions_and_weights_inside_jit(case, dtype, x64):

@@ -61,7 +61,8 @@ def check_standard_normal(values):
 @pytest.mark.parametrize(
     ("likelihood", "depth"),
     [
-        *((likelihood, depth) for likelihood in ("gaussian", "unknown noise", "softmax") for depth in (1, 2, 3)),
+        *((likelihood, depth) for likelihood in ("gaussian", "unknown noise", "softmax") for depth in (1, 2)),
+        *(pytest.param(name, 3, marks=pytest.mark.long) for name in ("gaussian", "unknown noise", "softmax")),
         ("noise per row", 2),
         ("unknown logit scale", 2),
     ],

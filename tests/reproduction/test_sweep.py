@@ -142,7 +142,7 @@ def test_a_result_that_cannot_be_written_ends_the_sweep_at_once(tmp_path):
     work = jobs(2)
     work["job-1"] |= {"steps": 100_000, "seconds": 0.02}
     began = time.monotonic()
-    with pytest.raises(WidebnnError, match="job-0.nc cannot be written"), local_engine(2) as engine:
+    with pytest.raises(WidebnnError, match=r"job-0\.nc cannot be written"), local_engine(2) as engine:
         sweep(work, chain, tmp_path, engine, say=lambda text: None)
     assert time.monotonic() - began < 120, "the other job takes half an hour"
 

@@ -109,7 +109,8 @@ def output(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise WidebnnError(_cannot(Path(error.filename or path), error)) from None
+        is_temporary = str(error.filename or ".tmp").endswith(".tmp")  # a name that nobody has given
+        raise WidebnnError(_cannot(path if is_temporary else Path(error.filename), error)) from None
 
 
 def _cannot(path: Path, error: OSError) -> str:

@@ -12,7 +12,9 @@ from widebnn.coordinates.full import TRACKED, FullPosition
 from widebnn.coordinates.function import FunctionPosition
 from widebnn.coordinates.function_space import FunctionSpace
 from widebnn.coordinates.lumped import Lumped
+from widebnn.data import load_dataset
 from widebnn.networks import Layer, Weights
+from widebnn.precision import one_blas_thread
 from widebnn.samplers.tree import reframe
 
 STEPS = 200
@@ -329,3 +331,16 @@ def test_dead_units_do_not_stop_a_narrow_relu_network():
     weights = target.to_weights(jax.random.key(1), u)
     np.testing.assert_allclose(value, marginal.log_likelihood(weights.hidden), rtol=1e-6)
     assert np.isfinite(target.predict(jax.random.key(2), u, x + 0.1).f).all()
+
+
+def test_coordinates_do_not_depend_on_rounding():
+    """Digits depend on one another; the same position must be the same function with any number of threads."""
+    x = load_dataset("digits", 256, 8).x_train
+    network = widebnn.dense(64, [8])
+    first = FunctionSpace(network, jnp.asarray(x))
+    with one_blas_thread():
+        again = FunctionSpace(network, jnp.asarray(x))
+    nearly = FunctionSpace(network, jnp.asarray(x * (1 + 1e-13 * np.random.default_rng(0).normal(size=x.shape))))
+    assert first.factor.shape[1] < 64
+    np.testing.assert_allclose(again.factor, first.factor, atol=1e-12)
+    np.testing.assert_allclose(nearly.factor[:, :50], first.factor[:, :50], atol=1e-7)

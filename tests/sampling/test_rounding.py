@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import widebnn
+from widebnn.data import load_dataset
 from widebnn.errors import PrecisionError, PrecisionWarning
 from widebnn.samplers.tree import inner
 from widebnn.sampling import rounding
@@ -90,3 +91,10 @@ def test_the_proposal_at_the_start_is_not_along_the_position(monkeypatch, recwar
     monkeypatch.setattr(rounding, "precision_error", lambda target: along)
     widebnn.sample(target(0.3, (2000,)), "pcn", step_size=0.1, steps=1, chains=2)
     assert not messages(recwarn)
+
+
+def test_is_quiet_where_float32_is_precise_enough():
+    """Images of digits depend on one another linearly, which is not a matter of precision."""
+    data = load_dataset("digits", 256, 8)
+    digits = widebnn.posterior(widebnn.dense(64, [256]), data.x_train, data.y_train)
+    widebnn.sample(digits, "pcn", step_size=0.1, steps=10, burn_in=5, progress=False)

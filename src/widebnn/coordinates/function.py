@@ -47,8 +47,7 @@ def carry_inputs(space: FunctionSpace, x_carry: Any) -> CarriedInputs:
         new = np.asarray(network.hidden_inputs(jnp.asarray(x_carry, jnp.float64)))
         along = new @ space.basis
         across = new - along @ space.basis.T
-        scale = np.linalg.norm(new)
-        root, basis = row_space(across) if np.linalg.norm(across) > 1e-10 * scale else (across[:, :0], across.T[:, :0])
+        root, basis = row_space(across, np.linalg.norm(new, axis=1).max())
         extension = Extension(jnp.asarray(along, dtype), jnp.asarray(root, dtype))
     rows = [root.shape[1]] + [len(new)] * (len(network.widths) - 1)
     return CarriedInputs(extension, tuple(zip(rows, network.widths, strict=True)), basis)

@@ -54,7 +54,10 @@ class FunctionSpace:
         repeated = len(distinct) < len(rows) and any(width >= len(distinct) for width in widths[:-1])
         rows = distinct if repeated else rows
         with double_precision(), jax.ensure_compile_time_eval():
-            factor, basis = row_space(np.asarray(self.network.hidden_inputs(jnp.asarray(rows))))
+            inputs = np.asarray(self.network.hidden_inputs(jnp.asarray(rows)))
+            factor, basis = row_space(inputs, np.linalg.norm(inputs, axis=1).max())
+            if not basis.size:  # all inputs are zero, and there is no bias: a direction that nothing depends on
+                factor, basis = np.zeros((len(rows), 1)), np.eye(inputs.shape[1], 1)
             object.__setattr__(self, "factor", jnp.asarray(factor, self.x.dtype))
         shapes = [(factor.shape[1], widths[0])]
         shapes += [(min(len(rows), before + 1), width) for before, width in itertools.pairwise(widths)]
@@ -149,17 +152,33 @@ class FunctionSpace:
         return f, roots
 
 
-def row_space(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(F, V) with inputs = F V': singular directions above rounding; dependent inputs reduce the rank.
+def row_space(inputs: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """(F, V) with inputs = F V' and V orthonormal: Gram-Schmidt on the rows, in their order.
 
-    Of all such bases the one that makes F lower triangular with a positive diagonal: input i is a combination of
-    the first i directions. Independent inputs have F = chol(inputs inputs').
+    Independent inputs have F = chol(inputs inputs'). Rows that depend on earlier ones add no direction, and rows that
+    nearly do come last, so that F and V do not depend on rounding: the same coordinates must mean the same function
+    on another machine and with another number of threads. ``scale``: norm of a row that is not small.
     """
-    u, s, vt = np.linalg.svd(inputs, full_matrices=False)
-    rank = max(1, int(np.sum(s > s[0] * max(inputs.shape) * np.finfo(np.float64).eps)))
-    rotation, upper = np.linalg.qr((u[:, :rank] * s[:rank]).T)
-    signs = np.where(np.diagonal(upper) < 0, -1.0, 1.0)
-    return upper.T * signs, vt[:rank].T @ (rotation * signs)
+    basis, rank = np.zeros((min(inputs.shape), inputs.shape[1])), 0
+    for least in (1e-5 * scale, 1e-12 * scale):
+        for start in range(0, len(inputs), 64):
+            if rank == len(basis):
+                break
+            known = rank
+            rest = _outside(inputs[start : start + 64], basis[:known])
+            for row in rest[np.linalg.norm(rest, axis=1) > least]:
+                row = _outside(row, basis[known:rank])
+                if rank < len(basis) and (size := np.linalg.norm(row)) > least:
+                    basis[rank] = row / size
+                    rank += 1
+    return inputs @ basis[:rank].T, basis[:rank].T
+
+
+def _outside(rows: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """What an orthonormal basis leaves of some rows; projected twice, because the first time leaves rounding."""
+    for _ in range(2):
+        rows = rows - (rows @ basis.T) @ basis
+    return rows
 
 
 def _kernel_root(scaled: jax.Array, constant: jax.Array) -> jax.Array:

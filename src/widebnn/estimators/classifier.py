@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from scipy.linalg import helmert
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -123,4 +124,4 @@ def _with_unit_outputs(network: DenseNetwork, x: np.ndarray) -> DenseNetwork:
 
 def _contrasts(classes: int) -> np.ndarray:
     """An orthonormal basis of the directions in which classes differ, classes x (classes - 1)."""
-    return np.linalg.svd(np.eye(classes) - 1 / classes)[0][:, : classes - 1]
+    return helmert(classes).T

@@ -141,7 +141,7 @@ class Posterior(Target):
             return self.likelihood.noise_at(self.parts(u)[1])
 
     def readout_at(self, u: Any, psi: jax.Array | None = None) -> Readout:
-        """The law of the readout weights given a position, and its features if they are known already."""
+        """The distribution of the readout weights given a position, and its features if they are known already."""
         c, z = self.parts(u)
         psi = self.coordinates.features(c) if psi is None else psi
         return self.coordinates.readout(self.likelihood, psi, self._targets, c, z)  # type: ignore[attr-defined]
@@ -189,7 +189,7 @@ def posterior(
     All coordinate systems describe the same posterior over functions: ``function`` (function values at the inputs;
     dense networks, their default), ``weights`` (all weights), ``reparametrised`` (readout whitened by its conditional
     posterior), ``marginal`` (readout integrated out, or reduced for softmax; the default for other networks),
-    ``full`` (one hidden layer: the paper's chain on all weights, exactly in law, at the cost of ``function``).
+    ``full`` (one hidden layer: the paper's chain on all weights, exactly in distribution, at the cost of ``function``).
 
     Args:
         network: From :func:`widebnn.dense`, :func:`widebnn.feature_map`, or anything with their two methods.
@@ -214,30 +214,35 @@ def posterior(
         >>> x = np.linspace(-1, 1, 20)[:, None]
         >>> target = posterior(dense(1, [256]), x, np.sin(3 * x), noise=0.1)  # doctest: +SKIP
     """
-    if not isinstance(network, Network):
-        raise WidebnnError(
-            f"network needs the methods sample_hidden and features, got {type(network).__name__}: "
-            "use widebnn.dense(...) or widebnn.feature_map(shapes, features)."
-        )
-    law = as_likelihood(likelihood, noise)
-    has_values = isinstance(network, DenseNetwork) and bool(network.widths)
-    default = "function" if has_values else "weights" if law.name == "softmax" else "marginal"
-    name = check_choice("coordinates", default if coordinates is None else coordinates, COORDINATES)
+    likelihood = as_likelihood(likelihood, noise)
+    name = _check_names(network, likelihood, coordinates)
     dtype = check_choice("dtype", dtype if dtype == "mixed" else np.dtype(dtype).name, DTYPES)
-    x, y = _check_arrays(x, law.targets(y))
+    x, y = _check_arrays(x, likelihood.targets(y))
     # Inputs are constants even where the call is traced (y need not be): their row space is found now.
     with double_precision(), jax.ensure_compile_time_eval():
         if dtype == "mixed":  # the numbers that float32 has: both precisions must agree on the row space
             x, y = (jnp.asarray(array, "float32") for array in (x, y))
         x, y = (jnp.asarray(array, "float64" if dtype == "mixed" else dtype) for array in (x, y))
     _check_network(network, x, name)
-    _check_combination(law, name, carry, x)
+    _check_combination(likelihood, name, carry, x)
     with double_precision():
-        rows, _ = law.prepare(x, y)
+        rows, _ = likelihood.prepare(x, y)
     # In the numbers that x has: inputs that are equal, or depend on one another, must stay so.
     options = {} if carry is None else {"carry": np.asarray(carry).astype(x.dtype)}
     system = COORDINATES[name](network, rows, y.shape[1], **options)
-    return Posterior(network=network, likelihood=law, coordinates=system, x=x, y=y, dtype=dtype)
+    return Posterior(network=network, likelihood=likelihood, coordinates=system, x=x, y=y, dtype=dtype)
+
+
+def _check_names(network: Any, likelihood: Likelihood, coordinates: str | None) -> str:
+    """The name of the coordinate system, by default the best one for the network."""
+    if not isinstance(network, Network):
+        raise WidebnnError(
+            f"network needs the methods sample_hidden and features, got {type(network).__name__}: "
+            "use widebnn.dense(...) or widebnn.feature_map(shapes, features)."
+        )
+    is_dense = isinstance(network, DenseNetwork) and bool(network.widths)
+    default = "function" if is_dense else "weights" if likelihood.name == "softmax" else "marginal"
+    return check_choice("coordinates", default if coordinates is None else coordinates, COORDINATES)
 
 
 def _check_arrays(x: Any, y: Any) -> tuple[Any, Any]:
@@ -252,14 +257,14 @@ def _check_arrays(x: Any, y: Any) -> tuple[Any, Any]:
     return x, y
 
 
-def _check_combination(law: Likelihood, coordinates: str, carry: Any, x: Any) -> None:
+def _check_combination(likelihood: Likelihood, coordinates: str, carry: Any, x: Any) -> None:
     """What a coordinate system can be combined with."""
-    if coordinates in ("reparametrised", "full") and law.name == "softmax":
+    if coordinates in ("reparametrised", "full") and likelihood.name == "softmax":
         raise WidebnnError(
             f"coordinates={coordinates!r} whiten the readout by its Gaussian conditional, which likelihood='softmax' "
             "does not have. Use coordinates='function', 'marginal' or 'weights'."
         )
-    if coordinates == "full" and isinstance(getattr(law, "noise", None), LogNormal):
+    if coordinates == "full" and isinstance(getattr(likelihood, "noise", None), LogNormal):
         raise WidebnnError("coordinates='full' need known noise, got a LogNormal prior; use coordinates='function'.")
     if carry is None:
         return

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from widebnn.errors import WidebnnError
 
 
-def double_precision() -> AbstractContextManager:
+def double_precision() -> AbstractContextManager[Any]:
     """Context in which JAX honours float64."""
     return jax.enable_x64(True)
 
@@ -44,18 +44,18 @@ def in_double_precision(log_density: Callable[[Any], jax.Array]) -> Callable[[An
         return value.astype(dtype)
 
     @jax.custom_vjp
-    def function(u):
+    def function(u: Any) -> jax.Array:
         outer = widest_float()
         with double_precision():
             return narrowed(log_density(u), outer)
 
-    def forward(u):
+    def forward(u: Any) -> tuple[jax.Array, Any]:
         outer = widest_float()
         with double_precision():
             value, gradient = jax.value_and_grad(log_density)(u)
             return narrowed(value, outer), gradient
 
-    def backward(gradient, cotangent):
+    def backward(gradient: Any, cotangent: jax.Array) -> tuple[Any]:
         with double_precision():
             return (jax.tree.map(lambda g: (cotangent * g).astype(g.dtype), gradient),)
 
@@ -67,7 +67,7 @@ def reverse_mode_only(function: Callable[[Any], jax.Array]) -> Callable[[Any], j
     """A function with a custom reverse-mode derivative, with one sentence for those who ask for another."""
 
     @functools.wraps(function)
-    def called(u):
+    def called(u: Any) -> jax.Array:
         try:
             return function(u)
         except TypeError as error:
@@ -93,13 +93,13 @@ def with_gradient_of(
     """
 
     @jax.custom_vjp
-    def function(u):
+    def function(u: Any) -> jax.Array:
         return log_density(u)
 
-    def forward(u):
+    def forward(u: Any) -> tuple[jax.Array, Any]:
         return log_density(u), u
 
-    def backward(u, cotangent):
+    def backward(u: Any, cotangent: jax.Array) -> tuple[Any]:
         slope = jax.grad(other)(jax.tree.map(lambda leaf: leaf.astype(dtype), u))
         return (jax.tree.map(lambda g, leaf: (cotangent * g).astype(leaf.dtype), slope, u),)
 

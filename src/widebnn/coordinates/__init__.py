@@ -51,7 +51,7 @@ class Coordinates(Protocol):
         """log d(posterior)/dN(0, I) up to a constant."""
 
     def readout(self, likelihood: Likelihood, psi: jax.Array, y: jax.Array, c: Any, z: Any) -> Readout:
-        """The law of the readout weights given the position and its features Psi."""
+        """The distribution of the readout weights given the position and its features Psi."""
 
     def at_new_inputs(self, key: jax.Array, c: Any, x_new: Any) -> jax.Array:
         """Psi at new inputs; whatever c leaves open is drawn exactly."""

@@ -5,7 +5,8 @@ is N(0, I) under the posterior as under the prior, and moves along without influ
 whose acceptance depends on the dimension (random walk, MALA, HMC) see it through its norm alone. So beside A and
 what carried inputs need, the position holds the whitened readout, a fixed set of linear functionals of the rest
 of W, from which projections of all weights are computed, and what is left, tens of millions of coordinates, in
-three numbers (lumped.py). The law of the chain, accept decisions included, is that of the chain on all weights.
+three numbers (lumped.py). The distribution of the chain, accept decisions included, is that of the
+chain on all weights.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class FullPosition(NamedTuple):
 
 
 class FullCoordinates(FunctionCoordinates):
-    """All weights of a network with one hidden layer, in law."""
+    """All weights of a network with one hidden layer, in distribution."""
 
     name = "full"
     holds_readout = True

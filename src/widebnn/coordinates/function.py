@@ -94,7 +94,7 @@ class FunctionCoordinates:
         return likelihood.log_evidence(scaled, y, z, constant=self.network.readout_bias_std)
 
     def readout(self, likelihood: Likelihood, psi: jax.Array, y: jax.Array, c: Any, z: Any) -> Readout:
-        """The conditional law of the readout."""
+        """The conditional distribution of the readout."""
         return likelihood.condition(psi, y, z)
 
     def at_new_inputs(self, key: jax.Array, c: Any, x_new: Any = None) -> jax.Array:

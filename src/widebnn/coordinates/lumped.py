@@ -5,7 +5,7 @@ squared norms and inner products of vectors in R^N. All vectors of a step lie in
 momentum and the fresh noise; inner products do not depend on the frame, so three coordinates in an orthonormal
 frame whose first axis is the position and whose first two contain the momentum say everything. Fresh noise
 w ~ N(0, I_N) has coordinates (z_1, z_2, chi_{N-2}): two normals and the length of what is left. After the
-step the frame is turned to the new position. The law of all accept decisions is exactly that of the N
+step the frame is turned to the new position. The joint distribution of all accept decisions is exactly that of the N
 coordinates. Samplers know such a block as one that draws its own noise (samplers/tree.py).
 """
 

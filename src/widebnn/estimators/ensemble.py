@@ -69,7 +69,7 @@ def collect_networks(target: Posterior) -> Collect:
                 mean, draws = readouts(readout_key, z, psi)
             kept = {f"w{i}": layer.w for i, layer in enumerate(weights.hidden)}
             kept |= {f"b{i}": layer.b for i, layer in enumerate(weights.hidden)}
-            kept |= {"mean": mean, "readout": draws, "noise": jnp.asarray(likelihood.new_noise_at(z))}
+            kept |= {"mean": mean, "readout": draws, "noise": jnp.asarray(likelihood.noise_at(z, new=True))}
             kept |= {"f_train": psi.astype(jnp.float64) @ mean.astype(jnp.float64)}
             if getattr(likelihood, "logit_scale", None) is not None:
                 kept["logit_scale"] = likelihood.scale(z)

@@ -1,4 +1,4 @@
-"""Laws of observations given the function: one likelihood a file."""
+"""Distributions of observations given the function: one likelihood a file."""
 
 from __future__ import annotations
 

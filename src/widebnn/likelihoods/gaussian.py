@@ -33,8 +33,8 @@ def gaussian_log_likelihood(f: jax.Array, y: jax.Array, noise: float | jax.Array
 class ConditionallyGaussian:
     """What likelihoods share that are Gaussian once the latent is known; they say what the noise is."""
 
-    def noise_at(self, z: Any) -> Any:
-        """Standard deviation of the observations, one number or one for every row."""
+    def noise_at(self, z: Any, new: bool = False) -> Any:
+        """Standard deviation of the observations, one number or one for every row; of a ``new`` one, one number."""
         raise NotImplementedError
 
     def targets(self, y: Any) -> Any:
@@ -91,11 +91,9 @@ class Gaussian(ConditionallyGaussian):
             advice = "It is the standard deviation of the observations."
             object.__setattr__(self, "noise", check_real("noise", self.noise, above=0, advice=advice))
 
-    def noise_at(self, z: Any) -> Any:
+    def noise_at(self, z: Any, new: bool = False) -> Any:
         """The noise at the coordinate z."""
         return self.noise.at(z) if isinstance(self.noise, LogNormal) else self.noise
-
-    new_noise_at = noise_at
 
     def sample_latent(self, key: jax.Array, sizes: Sizes) -> Any:
         """One number if the noise is unknown."""

@@ -56,13 +56,9 @@ class HeavyTails(ConditionallyGaussian):
         """The median of the noise."""
         return self.median
 
-    def noise_at(self, z: Any) -> jax.Array:
-        """The noise of every row."""
-        return self.prior.at(z)
-
-    def new_noise_at(self, z: Any) -> float:
-        """Standard deviation of a new observation, whose own noise is not known."""
-        return self.prior.root_mean_square
+    def noise_at(self, z: Any, new: bool = False) -> Any:
+        """The noise of every row; that of a new row is not known, so its root mean square."""
+        return self.prior.root_mean_square if new else self.prior.at(z)
 
     def sample_latent(self, key: jax.Array, sizes: Sizes) -> jax.Array:
         """One number for every row."""

@@ -1,9 +1,9 @@
 """What a posterior asks of a likelihood. One likelihood is one file beside this one.
 
-A likelihood is the law of the observations y given the function values f = Psi theta, where theta ~ N(0, I) are the
-readout weights. What it does not know, such as the noise, is a *latent* z, N(0, I) a priori like all other coordinates,
-which the chain moves along. Where the readout can be integrated out given z, ``log_evidence`` does so; where it cannot,
-it is part of z.
+A likelihood is the distribution of the observations y given the function values f = Psi theta, where theta ~ N(0, I)
+are the readout weights. What it does not know, such as the noise, is a *latent* z, N(0, I) a priori like all other
+coordinates, which the chain moves along. Where the readout can be integrated out given z, ``log_evidence`` does so;
+where it cannot, it is part of z.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
 
 
 class Likelihood(Protocol):
-    """The law of observations given the function, with what is unknown about it."""
+    """The distribution of observations given the function, with what is unknown about it."""
 
     name: str
 
@@ -54,7 +54,7 @@ class Likelihood(Protocol):
         """log p(y | Psi, z) in float64; ``constant`` is the value of one more column of Psi."""
 
     def condition(self, psi: jax.Array, y: jax.Array, z: Any) -> Readout:
-        """The law of the readout weights given Psi, y and z."""
+        """The distribution of the readout weights given Psi, y and z."""
 
     def scale(self, z: Any) -> Any:
         """What explicit readout weights are multiplied with."""
@@ -62,11 +62,8 @@ class Likelihood(Protocol):
     def observe(self, key: jax.Array, f: jax.Array, z: Any) -> jax.Array:
         """New observations at function values f."""
 
-    def noise_at(self, z: Any) -> Any:
-        """Standard deviation of the observations, one number or one for every row; 0 where there is no noise."""
-
-    def new_noise_at(self, z: Any) -> Any:
-        """Standard deviation of a new observation, one number."""
+    def noise_at(self, z: Any, new: bool = False) -> Any:
+        """Standard deviation of the observations, one number or one for every row; of a ``new`` one, one number."""
 
     def starting_latent(self, z: Any) -> tuple[Any, bool]:
         """Where an optimiser should start from a prior draw z, and whether it must leave the latent there."""

@@ -48,7 +48,7 @@ class Prediction(NamedTuple):
 
 
 class Readout(Protocol):
-    """The law of the readout weights given everything else in a position."""
+    """The distribution of the readout weights given everything else in a position."""
 
     def draw(self, key: jax.Array) -> jax.Array:
         """An exact draw, features x outputs, in float64."""
@@ -193,7 +193,7 @@ def condition(psi: jax.Array, y: jax.Array, noise: float | jax.Array, form: str 
     return ConjugateReadout(psi, y, noise, form)
 
 
-def _evidence(psi, y, noise, form, constant):
+def _evidence(psi: jax.Array, y: jax.Array, noise: jax.Array, form: str, constant: float) -> tuple[jax.Array, Any]:
     """log N(y; 0, K) summed over outputs, and what its gradient needs."""
     n, p = psi.shape
     outputs = y.shape[1]
@@ -216,16 +216,18 @@ def _evidence(psi, y, noise, form, constant):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
-def _log_evidence(psi, y, noise, form, constant):
+def _log_evidence(psi: jax.Array, y: jax.Array, noise: jax.Array, form: str, constant: float) -> jax.Array:
     return _evidence(psi, y, noise, form, constant)[0]
 
 
-def _log_evidence_forward(psi, y, noise, form, constant):
+def _log_evidence_forward(
+    psi: jax.Array, y: jax.Array, noise: jax.Array, form: str, constant: float
+) -> tuple[jax.Array, Any]:
     value, (factor, weights) = _evidence(psi, y, noise, form, constant)
     return value, (psi, y, noise, factor, weights)
 
 
-def _log_evidence_backward(form, constant, saved, cotangent):
+def _log_evidence_backward(form: str, constant: float, saved: Any, cotangent: jax.Array) -> tuple[jax.Array, ...]:
     """With a = K^-1 y:  dl/dPsi = (a a' - c K^-1) Psi,  dl/dy = -a,  dl/ds = s (|a|^2 - c tr K^-1)."""
     psi, y, noise, factor, a = saved
     n, p = psi.shape

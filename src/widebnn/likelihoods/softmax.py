@@ -2,8 +2,8 @@
 
 The readout cannot be integrated out, so it is part of the position. Where the coordinates do not hold it, it is reduced
 like a hidden layer (coordinates/function.py): the likelihood sees the readout only through f = Psi theta, whose columns
-are N(0, Psi Psi') given the hidden layers. With more features than (distinct) inputs f = R B has the same law, B
-standard normal with one row per input and
+are N(0, Psi Psi') given the hidden layers. With more features than (distinct) inputs f = R B has the same
+distribution, B standard normal with one row per input and
 
     Psi = U S V',     R = U S U' = (Psi Psi')^{1/2},     B = M' theta,     M = V U'.
 
@@ -137,11 +137,9 @@ class Softmax:
         """One-hot labels drawn from the classes' probabilities."""
         return jax.nn.one_hot(jax.random.categorical(key, f), f.shape[1], dtype=f.dtype)
 
-    def noise_at(self, z: SoftmaxLatent) -> float:
+    def noise_at(self, z: SoftmaxLatent, new: bool = False) -> float:
         """Labels have no noise."""
         return 0.0
-
-    new_noise_at = noise_at
 
     def starting_latent(self, z: SoftmaxLatent) -> tuple[SoftmaxLatent, bool]:
         """The latent moves with the function."""
@@ -241,13 +239,13 @@ def kernel_root(psi: jax.Array) -> jax.Array:
     return _kernel_root(psi)[0]
 
 
-def _kernel_root(psi):
+def _kernel_root(psi: jax.Array) -> tuple[jax.Array, Any]:
     lam, vectors = jnp.linalg.eigh(lower_gram(psi.astype(jnp.float64)), symmetrize_input=False)
     roots = jnp.sqrt(jnp.maximum(lam, 0.0))
     return (vectors * roots) @ vectors.T, (psi, vectors, roots)
 
 
-def _kernel_root_backward(saved, cotangent):
+def _kernel_root_backward(saved: Any, cotangent: jax.Array) -> tuple[jax.Array]:
     """R dR + dR R = dK, hence in the eigenbasis dR_ij = dK_ij / (s_i + s_j); and dK = dPsi Psi' + Psi dPsi'."""
     psi, vectors, roots = saved
     rounding = roots[-1] * jnp.sqrt(roots.size * jnp.finfo(jnp.float64).eps)

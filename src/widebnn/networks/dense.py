@@ -104,7 +104,26 @@ def dense(
 ) -> DenseNetwork:
     """A dense network with ``len(widths)`` hidden layers; the defaults are the paper's.
 
-    ``widths=[]`` is Bayesian linear regression. Activations: gelu (exact), relu, erf, tanh, sin.
+    f_1 = (sw / sqrt(m)) x W_1 + sb b_1 and so on, all weights N(0, 1) a priori (NTK parametrisation).
+
+    Args:
+        input_dim: Number of input columns m.
+        widths: Units of each hidden layer; ``[]`` is Bayesian linear regression.
+        activation: ``gelu`` (exact), ``relu``, ``erf``, ``tanh`` or ``sin``.
+        weight_std: sw, the scale of hidden weights.
+        bias_std: sb, the scale of hidden biases.
+        readout_weight_std: Scale of the readout weights.
+        readout_bias_std: Scale of the readout bias.
+
+    Returns:
+        The network, for :func:`widebnn.posterior`.
+
+    Raises:
+        WidebnnError: If a number or the name of the activation is not one of these.
+
+    Example:
+        >>> dense(8, [512, 512], "relu").feature_dim
+        513
     """
     widths = (widths,) if isinstance(widths, int) else tuple(widths)
     activation_function(activation)

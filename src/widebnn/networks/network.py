@@ -51,16 +51,24 @@ class FeatureMap(NamedTuple):
 def feature_map(shapes: Any, features: Callable[[Any, jax.Array], jax.Array]) -> FeatureMap:
     """A network from the shapes of its parameters and any JAX function ``features(hidden, x)``.
 
-    ``shapes`` is a pytree of shapes, or of arrays: the parameters of a Flax or Equinox module as they are
-    (``jax.eval_shape(module.init, key, x)``, ``eqx.partition(module, eqx.is_inexact_array)[0]``). Only their shapes
-    count. Every parameter is N(0, 1) a priori, so ``features`` scales them, weights by 1 / sqrt(fan-in) as a rule; it
-    returns one row per input, scaled by 1 / sqrt(width), and a constant column if the readout is to have a bias.
+    Args:
+        shapes: A pytree of shapes, or of arrays whose shapes count: the parameters of a Flax or Equinox module as they
+            are (``jax.eval_shape(module.init, key, x)``, ``eqx.partition(module, eqx.is_inexact_array)[0]``).
+        features: Every parameter is N(0, 1) a priori, so this scales them, weights by 1 / sqrt(fan-in) as a rule. It
+            returns one row per input, scaled by 1 / sqrt(width), and a constant column if the readout has a bias.
 
-    >>> net = feature_map({"w": (2, 8)}, lambda p, x: jnp.cos(x @ p["w"]) / 8**0.5)
+    Returns:
+        The network, for :func:`widebnn.posterior`.
+
+    Raises:
+        WidebnnError: If ``shapes`` holds something else.
+
+    Example:
+        >>> net = feature_map({"w": (2, 8)}, lambda p, x: jnp.cos(x @ p["w"]) / 8**0.5)
     """
     leaves, structure = _parameter_shapes(shapes)
 
-    def sample_hidden(key, dtype):
+    def sample_hidden(key: jax.Array, dtype: Any) -> Any:
         keys = jax.random.split(key, len(leaves))
         draws = [standard_normal(k, shape, dtype) for k, shape in zip(keys, leaves, strict=True)]
         return jax.tree.unflatten(structure, draws)

@@ -67,7 +67,18 @@ TUNERS: dict[str, Callable[[], Tuner]] = {
 def build_sampler(name: str, log_likelihood: Any, burn_in: int = 0, **options: Any) -> SamplingAlgorithm:
     """The sampler called ``name``; without a ``step_size`` it is tuned over ``burn_in`` steps.
 
-    ``lmc`` is the paper's name for ``mala``; ``auto`` is Hilbert-space HMC with quarter-turn trajectories.
+    Args:
+        name: One of ``SAMPLERS``; ``lmc`` is the paper's name for ``mala``, ``auto`` is Hilbert-space HMC with
+            trajectories of a quarter turn.
+        log_likelihood: l(u), the log-density against N(0, I) up to a constant.
+        burn_in: Steps of warm-up over which a step size is tuned.
+        **options: Of the sampler.
+
+    Returns:
+        The kernel; a tuned one keeps its step size after ``burn_in`` steps.
+
+    Raises:
+        WidebnnError: If the name or an option is unknown or out of range, or there is no step size and no warm-up.
     """
     name = check_choice("sampler", name, [*SAMPLERS, *ALIASES])
     name = ALIASES.get(name, name)

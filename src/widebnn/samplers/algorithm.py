@@ -77,14 +77,19 @@ def metropolis(key: jax.Array, proposal: Proposal, gradients: jax.Array | int = 
     return state, Info(rate, accept, is_finite, gradients)
 
 
-def metropolis_algorithm(init, propose, gradients: Any, draw_options=None) -> SamplingAlgorithm:
+def metropolis_algorithm(
+    init: Callable[[Any], Any],
+    propose: Callable[..., Proposal],
+    gradients: Any,
+    draw_options: Callable[[jax.Array], dict[str, jax.Array]] | None = None,
+) -> SamplingAlgorithm:
     """The kernel that draws noise, proposes, and accepts or rejects; ``gradients`` is its cost per step.
 
     ``draw_options(key)`` draws further arguments of ``propose``, which must not depend on the state; the cost is then
     ``gradients(options)``.
     """
 
-    def step(key, state):
+    def step(key: jax.Array, state: Any) -> tuple[Any, Info]:
         noise_key, accept_key = jax.random.split(key)
         options = {} if draw_options is None else draw_options(jax.random.fold_in(key, 2))
         noise = normal_like(noise_key, state.position)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,38 +26,44 @@ def elliptical_slice(log_likelihood: LogLikelihood) -> SamplingAlgorithm:
     """On the ellipse u cos(t) + w sin(t), draw t uniformly from {l > l(u) + log(uniform)} by shrinking a bracket.
 
     A point where l is NaN or +inf is outside of the slice, and its step is counted as not finite even though it moves.
+
+    Args:
+        log_likelihood: l(u), the log-density against N(0, I) up to a constant; u is any pytree of arrays.
+
+    Returns:
+        The kernel: ``init(position)`` and ``step(key, state)``.
     """
 
-    def step(key, state):
+    def step(key: jax.Array, state: State) -> tuple[Any, Info]:
         noise_key, level_key, angle_key = jax.random.split(key, 3)
         noise = normal_like(noise_key, state.position)
         dtype = state.log_likelihood.dtype
         level = state.log_likelihood + jnp.log(jax.random.uniform(level_key, (), dtype))
         first = jax.random.uniform(jax.random.fold_in(angle_key, 0), (), dtype, 0.0, 2 * math.pi)
 
-        def at(angle):
+        def at(angle: jax.Array) -> State:
             position = combine((jnp.cos(angle), state.position), (jnp.sin(angle), noise))
             return State(position, log_likelihood(position))
 
-        def inside(candidate):
+        def inside(candidate: State) -> jax.Array:
             return (candidate.log_likelihood > level) & (candidate.log_likelihood < jnp.inf)
 
-        def is_bad(candidate):
+        def is_bad(candidate: State) -> jax.Array:
             return ~(candidate.log_likelihood < jnp.inf)
 
-        def shrink(carry):
+        def shrink(carry: Any) -> Any:
             angle, low, high, count, _, bad = carry
             low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
             angle = jax.random.uniform(jax.random.fold_in(angle_key, count), (), dtype, low, high)
             candidate = at(angle)
             return angle, low, high, count + 1, candidate, bad | is_bad(candidate)
 
-        def go_on(carry):
+        def not_found(carry: Any) -> jax.Array:
             return ~inside(carry[4]) & (carry[3] < SHRINKS)
 
         start = at(first)
         carry = first, first - 2 * math.pi, first, 1, start, is_bad(start)
-        _, _, _, _, candidate, bad = jax.lax.while_loop(go_on, shrink, carry)
+        _, _, _, _, candidate, bad = jax.lax.while_loop(not_found, shrink, carry)
         found = inside(candidate)
         new = jax.tree.map(lambda a, b: jnp.where(found, a, b), candidate, State(*state))
         return with_turned_frames(new), Info(found.astype(dtype), found, ~bad, 0)

@@ -39,19 +39,25 @@ def gaussian_target(
 ) -> GaussianTarget:
     """The distribution proportional to exp(log_likelihood(x)) N(x; mean, C), for every sampler of this package.
 
-    ``mean`` is an array or a pytree of arrays, such as a dictionary of latent variables, and gives x its shape and
-    dtype (NumPy arrays are float64 as a rule, JAX arrays float32). ``scale`` is the prior's standard deviation: one
-    for all, or one for each array of ``mean`` (a pytree prefix of it); each may be
+    Args:
+        log_likelihood: A function of x.
+        mean: An array or a pytree of arrays, such as a dictionary of latent variables; gives x its shape and dtype
+            (NumPy arrays are float64 as a rule, JAX arrays float32).
+        scale: The prior's scale, one for all or one for each array of ``mean``: standard deviations that broadcast to
+            its shape; or a square matrix L where it is a vector, C = L L'; or a linear function u -> L u.
+        covariance: Instead of ``scale``: the matrix C, for each vector.
+        includes_prior: ``log_likelihood`` is the log-density of the posterior, likelihood and prior together, as
+            BlackJAX and NumPyro have it. The prior is then divided out; L must be invertible, and need not be the
+            prior's: any Gaussian near the distribution will do.
 
-    - a number or an array of standard deviations that broadcasts to the shape of ``mean``;
-    - a square matrix L, where ``mean`` is a vector: x = mean + L u has the covariance L L';
-    - a linear function u -> L u between arrays of the shape of ``mean``, where a matrix would be too large.
+    Returns:
+        A :class:`Target` whose ``unwhiten(u)`` is x.
 
-    Instead of it ``covariance`` may be given, a matrix for each vector. With ``includes_prior`` the function given is
-    the log-density of the posterior, likelihood and prior together, as BlackJAX and NumPyro have it; the prior is then
-    divided out. L must be invertible then, and need not be the prior's: any Gaussian near the distribution will do.
+    Raises:
+        WidebnnError: If the prior is not given once, or does not have the shape of ``mean``.
 
-    >>> target = gaussian_target(lambda x: -jnp.sum((x - 1) ** 2), mean=np.zeros(3), scale=2.0)
+    Example:
+        >>> target = gaussian_target(lambda x: -jnp.sum((x - 1) ** 2), mean=np.zeros(3), scale=2.0)
     """
     if (scale is None) == (covariance is None):
         raise WidebnnError(

@@ -39,12 +39,24 @@ def energy_change(start: GradientState, p_start: Any, end: GradientState, p_end:
 
 
 def hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int = 10) -> SamplingAlgorithm:
-    """Fresh momentum w, ``num_steps`` leapfrog steps of size e;   log ratio = -(change of energy)."""
+    """Fresh momentum w, ``num_steps`` leapfrog steps of size e,  log ratio = -(change of energy).
+
+    Args:
+        log_likelihood: l(u), the log-density against N(0, I) up to a constant; u is any pytree of arrays.
+        step_size: e, the size of a leapfrog step.
+        num_steps: Leapfrog steps, and gradients, of one proposal.
+
+    Returns:
+        The kernel: ``init(position)`` and ``step(key, state)``.
+
+    Raises:
+        WidebnnError: If an option is out of range.
+    """
     e = step_size_in(step_size)
     num_steps = check_integer("num_steps", num_steps, 1)
     init = gradient_init(log_likelihood)
 
-    def propose(state, noise):
+    def propose(state: GradientState, noise: Any) -> Proposal:
         end, momentum = jax.lax.fori_loop(0, num_steps, lambda _, carry: leapfrog(init, e, *carry), (state, noise))
         return Proposal(end, state, -energy_change(state, noise, end, momentum))
 

@@ -23,18 +23,28 @@ from widebnn.samplers.tree import combine, inner, squared_norm_change
 
 
 def mala(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
-    """The paper's LMC:  v = u + (e^2/2) (g(u) - u) + e w,  g = grad l, with the full MH ratio.
+    """MALA, the paper's LMC:  v = u + (e^2/2) (g(u) - u) + e w,  g = grad l, with the full MH ratio.
 
     The quadratic terms cancel on paper, which leaves, with a = 1 - e^2/2,
 
         log ratio = l(v) - l(u) - (e^2/8) (|v|^2 - |u|^2)
                     + <u - a v, g(v)>/2 - <v - a u, g(u)>/2 - (e^2/8) (|g(v)|^2 - |g(u)|^2).
+
+    Args:
+        log_likelihood: l(u), the log-density against N(0, I) up to a constant; u is any pytree of arrays.
+        step_size: e, the coefficient of the noise.
+
+    Returns:
+        The kernel: ``init(position)`` and ``step(key, state)``.
+
+    Raises:
+        WidebnnError: If an option is out of range.
     """
     e = step_size_in(step_size)
     a = 1 - e * e / 2
     init = gradient_init(log_likelihood)
 
-    def propose(state, noise):
+    def propose(state: GradientState, noise: Any) -> Proposal:
         u, g = state.position, state.gradient
         v = combine((a, u), (e * e / 2, g), (e, noise))
         new = init(v)
@@ -67,17 +77,28 @@ def underdamped(log_likelihood: LogLikelihood, step_size: float, friction: float
 
     p' = exp(-friction e) p + sqrt(1 - exp(-2 friction e)) w, then leapfrog of size e; accept by the change
     of energy, and on rejection flip the momentum, without which the chain would not be exact.
-    ``friction=inf`` refreshes all of it and is MALA. The first step of a chain draws all of its momentum: zero
-    momentum would be so untypical in high dimension that a chain may never get away from it.
+    The first step of a chain draws all of its momentum: zero momentum would be so untypical in high dimension that a
+    chain may never get away from it.
+
+    Args:
+        log_likelihood: l(u), the log-density against N(0, I) up to a constant; u is any pytree of arrays.
+        step_size: e, the size of the leapfrog step.
+        friction: Rate at which momentum is forgotten; ``math.inf`` refreshes all of it, which is MALA.
+
+    Returns:
+        The kernel: ``init(position)`` and ``step(key, state)``.
+
+    Raises:
+        WidebnnError: If an option is out of range.
     """
     e = step_size_in(step_size)
     persistence = jnp.exp(-e * check_real("friction", friction, above=0, at_most=math.inf))
     plain = gradient_init(log_likelihood)
 
-    def init(position):
+    def init(position: Any) -> UnderdampedState:
         return UnderdampedState(*plain(position), jax.tree.map(jnp.zeros_like, position), jnp.asarray(False))
 
-    def propose(state, noise):
+    def propose(state: UnderdampedState, noise: Any) -> Proposal:
         start = GradientState(state.position, state.log_likelihood, state.gradient)
         keep = jnp.where(state.has_momentum, persistence, 0.0)
         momentum = combine((keep, state.momentum), (jnp.sqrt(1 - keep * keep), noise))

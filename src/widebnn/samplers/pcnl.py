@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from widebnn.samplers.algorithm import (
+    GradientState,
     LogLikelihood,
     Proposal,
     SamplingAlgorithm,
@@ -26,19 +28,29 @@ def delta_from_step_size(step_size: float) -> Any:
 
 
 def pcnl(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
-    """v = [(2 - D) u + 2 D g(u) + sqrt(8 D) w] / (2 + D);   log ratio = rho(u, v) - rho(v, u).
+    """Langevin pCN:  v = [(2 - D) u + 2 D g(u) + sqrt(8 D) w] / (2 + D),  log ratio = rho(u, v) - rho(v, u).
 
     rho(u, v) = -l(u) - <v - u, g(u)>/2 - (D/4) <u + v, g(u)> + (D/4) |g(u)|^2,  g = grad l.
+
+    Args:
+        log_likelihood: l(u), the log-density against N(0, I) up to a constant; u is any pytree of arrays.
+        step_size: b = sqrt(8 D) / (2 + D), the coefficient of the noise, at most 1.
+
+    Returns:
+        The kernel: ``init(position)`` and ``step(key, state)``.
+
+    Raises:
+        WidebnnError: If an option is out of range.
     """
     d = delta_from_step_size(step_size)
     init = gradient_init(log_likelihood)
 
-    def rho(at, to):
+    def rho(at: GradientState, to: GradientState) -> jax.Array:
         u, v, g = at.position, to.position, at.gradient
         along = combine((0.5 + d / 4, v), (-0.5 + d / 4, u), (-d / 4, g))
         return -at.log_likelihood - inner(along, g)
 
-    def propose(state, noise):
+    def propose(state: GradientState, noise: Any) -> Proposal:
         v = combine(
             ((2 - d) / (2 + d), state.position),
             (2 * d / (2 + d), state.gradient),

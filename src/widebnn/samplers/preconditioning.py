@@ -60,12 +60,12 @@ class Scaling:
     def apply(self, target: Target) -> Target:
         """``target`` in the coordinates v."""
 
-        def half_square(tree):
+        def half_square(tree: Any) -> Any:
             leaves = zip(self.precisions, jax.tree.leaves(tree), strict=True)
             return sum(0.5 * jnp.sum(leaf.astype(jnp.float64) ** 2) for p, leaf in leaves if p is not None)
 
         @in_double_precision
-        def log_likelihood(v):
+        def log_likelihood(v: Any) -> jax.Array:
             u = self.to_u(v)
             return target.log_likelihood(u) + (half_square(v) - half_square(u))
 

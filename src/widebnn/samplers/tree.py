@@ -63,8 +63,9 @@ def combine(*terms: tuple[Any, Any]) -> Any:
     """The linear combination of (coefficient, tree) pairs, each leaf in its own dtype."""
     coefficients = [c for c, _ in terms]
 
-    def leafwise(*leaves):
-        total = sum(jnp.asarray(c, leaves[0].dtype) * leaf for c, leaf in zip(coefficients, leaves, strict=True))
+    def leafwise(*leaves: jax.Array) -> jax.Array:
+        scaled = [jnp.asarray(c, leaves[0].dtype) * leaf for c, leaf in zip(coefficients, leaves, strict=True)]
+        total = sum(scaled[1:], start=scaled[0])
         return total.astype(leaves[0].dtype)
 
     return jax.tree.map(leafwise, *(tree for _, tree in terms))

@@ -53,10 +53,10 @@ class Tuner(NamedTuple):
 def tuned(build: Callable[[jax.Array], SamplingAlgorithm], tuner: Tuner, burn_in: int) -> SamplingAlgorithm:
     """``build(step_size)`` with the step size tuned over the first ``burn_in`` steps."""
 
-    def init(position):
+    def init(position: Any) -> TunedState:
         return TunedState(build(jnp.asarray(0.1)).init(position), tuner.init(), jnp.zeros((), jnp.int32))
 
-    def step(key, state):
+    def step(key: jax.Array, state: TunedState) -> tuple[TunedState, Info]:
         adapting = state.steps < burn_in
         step_size = jnp.where(adapting, tuner.exploring(state.tuner, state.steps), tuner.final(state.tuner))
         inner, info = build(step_size).step(key, state.inner)
@@ -77,11 +77,11 @@ def acceptance_rate(aim: float, first: float, most: float) -> Tuner:
     dual averaging swings far and ends too small.
     """
 
-    def init():
+    def init() -> dict[str, jax.Array]:
         log = jnp.log(jnp.asarray(first))
         return {"log": log, "mean": log, "t": jnp.zeros(()), "direction": jnp.zeros(())}
 
-    def update(state, step_size, info):
+    def update(state: Any, step_size: jax.Array, info: Info) -> dict[str, jax.Array]:
         direction = jnp.where(info.acceptance_rate > 0.5, 1.0, -1.0)
         turned = direction == -state["direction"]
         t = jnp.where((state["t"] > 0) | turned, state["t"] + 1, 0.0)
@@ -107,14 +107,14 @@ def squared_jump(jump: Callable[[jax.Array], jax.Array], least: float = 1e-3, mo
     jumps = jump(grid)
     memory = 40.0
 
-    def init():
+    def init() -> dict[str, jax.Array]:
         # Optimistic at first: every point is tried before it is trusted to be worse.
         return {"rate": jnp.ones(25), "visits": jnp.zeros(25), "best": jnp.asarray(12)}
 
-    def exploring(state, count):
+    def exploring(state: Any, count: jax.Array) -> jax.Array:
         return grid[jnp.clip(state["best"] + (count % 3) - 1, 0, 24)]
 
-    def update(state, step_size, info):
+    def update(state: Any, step_size: jax.Array, info: Info) -> dict[str, jax.Array]:
         tried = jnp.argmin(jnp.abs(jnp.log(grid) - jnp.log(step_size)))
         visits = state["visits"].at[tried].add(1)
         weight = 1 / jnp.minimum(visits[tried], memory)

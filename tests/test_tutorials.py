@@ -7,7 +7,7 @@ import pytest
 from pages import ROOT, blocks_of, run_page
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *TUTORIALS]
+PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md"), *TUTORIALS]
 NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 
 

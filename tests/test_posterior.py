@@ -1,5 +1,8 @@
 """Bad input to posterior() and dense(): the message names the problem and the fix."""
 
+import subprocess
+import sys
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -55,3 +58,15 @@ def test_one_dimensional_targets_are_one_column():
     target = widebnn.posterior(NET, X, Y[:, 0])
     assert target.y.shape == (4, 1)
     assert target.y.dtype == jnp.float32
+
+
+def test_a_posterior_says_what_it_is_in_one_line():
+    assert repr(widebnn.posterior(NET, X, Y, noise=0.2)) == (
+        "Posterior(DenseNetwork(3,), Gaussian(noise=0.2), coordinates='function', 4 x 2 inputs, 1 outputs, "
+        "dtype='float32', dimension=3)"
+    )
+
+
+def test_importing_the_package_is_enough():
+    code = "import widebnn; widebnn.estimators, widebnn.limits, widebnn.data, widebnn.WideBNNRegressor"
+    subprocess.run([sys.executable, "-c", code], check=True)

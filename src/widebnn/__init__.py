@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from widebnn import samplers
     from widebnn.errors import WidebnnError
+    from widebnn.estimators import WideBNNClassifier, WideBNNRegressor
     from widebnn.likelihoods import Gaussian, HeavyTails, LogNormal, Softmax
     from widebnn.networks import Weights, dense, feature_map
     from widebnn.posteriors import Posterior, posterior
@@ -22,6 +23,17 @@ if TYPE_CHECKING:
     from widebnn.samplers.target import Target
     from widebnn.sampling import Result, device_mesh, sample, track
 
+_HOMES = {
+    "errors": ("WidebnnError",),
+    "estimators": ("WideBNNClassifier", "WideBNNRegressor"),
+    "networks": ("Weights", "dense", "feature_map"),
+    "likelihoods": ("Gaussian", "HeavyTails", "LogNormal", "Softmax"),
+    "posteriors": ("Posterior", "posterior"),
+    "samplers.gaussian_prior": ("GaussianTarget", "gaussian_target"),
+    "samplers.target": ("Target",),
+    "sampling": ("Result", "device_mesh", "sample", "track"),
+}
+_SUBPACKAGES = ("coordinates", "data", "diagnostics", "estimators", "likelihoods", "limits", "networks", "samplers")
 __all__ = [
     "Gaussian",
     "GaussianTarget",
@@ -32,6 +44,8 @@ __all__ = [
     "Softmax",
     "Target",
     "Weights",
+    "WideBNNClassifier",
+    "WideBNNRegressor",
     "WidebnnError",
     "dense",
     "device_mesh",
@@ -44,26 +58,15 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-_HOMES = {
-    "errors": ("WidebnnError",),
-    "networks": ("Weights", "dense", "feature_map"),
-    "likelihoods": ("Gaussian", "HeavyTails", "LogNormal", "Softmax"),
-    "posteriors": ("Posterior", "posterior"),
-    "samplers.gaussian_prior": ("GaussianTarget", "gaussian_target"),
-    "samplers.target": ("Target",),
-    "sampling": ("Result", "device_mesh", "sample", "track"),
-}
-
 
 def __getattr__(name: str) -> Any:
-    """Names are looked up when they are first used: ``widebnn --help`` need not wait for JAX."""
-    if name == "samplers":
-        return importlib.import_module("widebnn.samplers")
+    """Names are imported when they are first used: ``widebnn --help`` need not wait for JAX."""
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"widebnn.{name}")
     for home, names in _HOMES.items():
         if name in names:
-            value = getattr(importlib.import_module(f"widebnn.{home}"), name)
-            globals()[name] = value
-            return value
+            globals()[name] = getattr(importlib.import_module(f"widebnn.{home}"), name)
+            return globals()[name]
     raise AttributeError(f"module 'widebnn' has no attribute {name!r}")
 
 

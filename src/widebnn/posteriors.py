@@ -70,6 +70,15 @@ class Posterior(Target):
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
+    def __repr__(self) -> str:
+        """One line: what was given, and the size of a position."""
+        network = f"{type(self.network).__name__}{getattr(self.network, 'widths', '')}"
+        data = f"{self.x.shape[0]} x {self.x.shape[1]} inputs, {self.y.shape[1]} outputs"
+        return (
+            f"Posterior({network}, {self.likelihood}, coordinates={self.coordinates.name!r}, {data}, "
+            f"dtype={self.dtype!r}, dimension={self.dimension})"
+        )
+
     def parts(self, u: Any) -> tuple[Any, Any]:
         """The coordinates c of the network and the latent z of the likelihood, empty where it has none."""
         return (u.network, u.z) if isinstance(u, Position) else (u, self._latent)  # type: ignore[attr-defined]

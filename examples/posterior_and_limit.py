@@ -40,7 +40,7 @@ def draw_side(axes, x_new, functions, centre, spread, colour, title):
 
 
 def main(folder: str | Path = ".", width: int = 64, steps: int = 1500, chains: int = 4) -> Path:
-    """Write posterior.png."""
+    """Write posterior_and_limit.png."""
     matplotlib.use("agg")
     x, y = data()
     x_new = np.linspace(-4, 4, 161)
@@ -89,7 +89,7 @@ def main(folder: str | Path = ".", width: int = 64, steps: int = 1500, chains: i
         fontsize=9,
         transform=words.transAxes,
     )
-    path = Path(folder) / "posterior.png"
+    path = Path(folder) / "posterior_and_limit.png"
     figure.savefig(path, dpi=150)
     plt.close(figure)
     print(

@@ -1,6 +1,6 @@
 """Grids: planned without repetition, resumable, never mixed up; and what is read off them.
 
-The README's command, `reproduce all --scale smoke`, is run here once, and most tests look at what it wrote.
+The README's command, `reproduce all --scale smoke`, is run here with some samplers, and most tests look at what it wrote.
 """
 
 import concurrent.futures
@@ -37,6 +37,17 @@ CONFIG = {"data": "digits", "n_train": SMOKE.n_train, "n_test": SMOKE.n_test, "s
 CONFIG["data_checksum"] = data_checksum(DATASET)
 OTHER_DATASET = dataclasses.replace(DATASET, y_train=DATASET.y_train[::-1])
 COMMAND = "reproduce all --scale smoke --out"
+SAMPLERS = ("pcn", "lmc", "marginal_pcn", "hilbert_hmc")
+"""Of the cells that most tests look at; the others take as long again."""
+
+
+def run_command(folder, *options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["widebnn", *COMMAND.split(), str(folder), *options])
+        patch.setattr(warnings, "showwarning", warnings.showwarning)
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    assert stop.value.code in (0, None)
 
 
 def test_the_readme_has_the_command():
@@ -70,16 +81,19 @@ def test_published_refreshment():
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
-    """The README's command, its folder and its cells."""
+    """A folder of the README's command with some of the samplers, its cells and their results."""
     folder = tmp_path_factory.mktemp("reproduce") / "smoke"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["widebnn", *COMMAND.split(), str(folder)])
-        patch.setattr(warnings, "showwarning", warnings.showwarning)
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-    assert stop.value.code in (0, None)
-    cells = list(with_data(plan(EXPERIMENTS, SMOKE), DATASET).values())
+    run_command(folder, "--samplers", ",".join(SAMPLERS))
+    cells = list(with_data(plan(EXPERIMENTS, SMOKE, SAMPLERS), DATASET).values())
     return folder, cells, {cell.name: load(folder, cell.name, cell) for cell in cells}
+
+
+@pytest.mark.long
+@pytest.mark.ambient
+def test_the_whole_command_of_the_readme(tmp_path):
+    run_command(tmp_path / "smoke")
+    summary = json.loads((tmp_path / "smoke" / "summary.json").read_text())
+    assert {row["cell"] for row in summary["cells"]} == {cell.name for cell in plan(EXPERIMENTS, SMOKE)}
 
 
 @pytest.mark.ambient

@@ -1,6 +1,6 @@
 """Grids: planned without repetition, resumable, never mixed up; and what is read off them.
 
-The README's command, `reproduce all --scale smoke`, is run here with some samplers, and most tests look at what it wrote.
+The README's command, `reproduce all --scale smoke`, is run with some samplers, and most tests look at what it wrote.
 """
 
 import concurrent.futures

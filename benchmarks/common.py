@@ -1,4 +1,4 @@
-"""What the benchmarks share: the problem, timing of compiled loops, the description of the machine, progress."""
+"""What the benchmarks share: the problem, the JSON report, timing of compiled loops, processes, tables and figures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import importlib.metadata
 import json
 import os
 import platform
+import resource
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,19 +20,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 import published_recipe
 from widebnn.data import load_dataset
 from widebnn.durable import write_bytes
 from widebnn.precision import one_blas_thread
+from widebnn.reproduction.figures import legend
 from widebnn.samplers import SAMPLERS
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA_DIR = ROOT.parent / "shared" / "data" / "cifar10"
+RESULTS = ROOT / "benchmarks" / "results"
+SHARED_DATA = ROOT.parent / "shared" / "data"
+DATA_DIR = SHARED_DATA / "cifar10"
 N, N_TEST, INPUTS, OUTPUTS, NOISE = 256, 16, 3072, 10, 0.1
 MEASUREMENT_SECONDS = 0.5
 """What the steps of one measurement should take; a single step may take longer."""
@@ -39,6 +44,10 @@ RECIPE = "published recipe"
 PRODUCTS = "bare products"
 STEP_SIZE = 0.1
 """Of the published pCN."""
+AUTO = "auto (Hilbert-space HMC)"
+STATISTICS = ("log-likelihood", "predictive mean", "slowest projection")
+BASE = {"n": 256, "width": 1024, "depth": 1, "test inputs": 64}
+TIMES = ("pCN step", "gradient step", "prediction")
 
 
 class Problem(NamedTuple):
@@ -56,33 +65,32 @@ def load_problem(data_dir: Path, n: int = N, n_test: int = N_TEST) -> Problem:
         data = load_dataset("cifar10", n, n_test, data_dir=data_dir)
         return Problem(data.x_train, data.y_train, data.x_test, f"CIFAR-10, first {n} training images")
     rng = np.random.default_rng(0)
-    labels = rng.integers(OUTPUTS, size=n)
-    y = np.eye(OUTPUTS)[labels] - 1 / OUTPUTS
+    y = np.eye(OUTPUTS)[rng.integers(OUTPUTS, size=n)] - 1 / OUTPUTS
     x, x_test = rng.normal(size=(n, INPUTS)), rng.normal(size=(n_test, INPUTS))
     return Problem(x, y, x_test, "random inputs (CIFAR-10 not found)")
 
 
-def describe_machine() -> dict[str, Any]:
-    """The class of machine, without anything that tells which one it is."""
-    model, memory = platform.machine(), None
-    if (cpuinfo := Path("/proc/cpuinfo")).is_file():
-        named = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = named[0].split(":", 1)[1].strip() if named else model
-    if hasattr(os, "sysconf"):
-        memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+def new_report(*packages: str) -> dict[str, Any]:
+    """What every JSON report begins with: command, class of machine, versions and commit."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"cpu": model, "cores": cores, "memory_gib": memory, "backend": jax.default_backend()}
+    memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    names = ("widebnn", "jax", "jaxlib", "numpy", "scipy", *packages)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return {
+        "command": " ".join([f"python benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "machine": {"cpu": (models or [platform.machine()])[0], "cores": cores, "memory_gib": memory},
+        "packages": {"python": platform.python_version()} | {n: importlib.metadata.version(n) for n in names},
+        "commit": commit.stdout.strip() or None,
+    }
 
 
-def describe_packages() -> dict[str, str]:
-    """Python and the packages that matter to speed."""
-    names = ["widebnn", "jax", "jaxlib", "numpy", "scipy"]
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names}
-
-
-def digits(value: float) -> str:
-    """Three digits, never an exponent."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+def save(report: Any, path: Path) -> None:
+    """Write JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, json.dumps(report, indent=1).encode() + b"\n")
 
 
 def saved_rows(path: Path) -> list[dict[str, Any]]:
@@ -95,7 +103,23 @@ def save_row(path: Path, settings: dict[str, Any], row: dict[str, Any], cell_of:
     with path.with_name(f".{path.stem}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         rows = [other for other in saved_rows(path) if cell_of(other) != cell_of(row)]
-        write_bytes(path, json.dumps({"settings": settings, "rows": [*rows, row]}, indent=1).encode() + b"\n")
+        save({"settings": settings, "rows": [*rows, row]}, path)
+
+
+def parser(description: str | None, name: str = "", data_dir: Path = DATA_DIR) -> argparse.ArgumentParser:
+    """A command line with ``--data-dir`` and, for the benchmark ``name``, ``--out``."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--data-dir", type=_folder, default=data_dir, help="folder with the data")
+    if name:
+        default = Path(f"benchmarks/results/{name}.json")
+        made.add_argument("--out", type=Path, default=default, help="default %(default)s")
+    return made
+
+
+def _folder(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {text}")
+    return Path(text)
 
 
 def positive(text: str) -> int:
@@ -103,6 +127,66 @@ def positive(text: str) -> int:
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
     return int(text)
+
+
+def in_a_process(file: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    """The JSON in the last line that a benchmark prints with hidden options, in a fresh process."""
+    command = [sys.executable, file, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | environment)
+    if done.returncode:
+        raise SystemExit(f"{Path(file).name} {' '.join(arguments)} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def peak_megabytes() -> float:
+    """Peak resident memory of this process."""
+    # Linux counts kilobytes, macOS bytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def digits(value: float) -> str:
+    """Three digits, never an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def fill(template: Path, **places: str) -> str:
+    """A page: the template with every ``<!-- NAME -->`` replaced."""
+    text = template.read_text()
+    for name, value in places.items():
+        text = text.replace(f"<!-- {name} -->", value)
+    return text
+
+
+def error_bars(axis: Axes, rows: list[dict[str, Any]], ranges: list[dict[str, float]], style: tuple[str, ...]) -> None:
+    """A line of values and their ranges against width; ``style`` is label, colour, marker and kind of line."""
+    label, colour, marker, line = style
+    value, low, high = (np.array([each[name] for each in ranges]) for name in ("value", "min", "max"))
+    errors = [np.clip(value - low, 0, 0.999 * value), np.clip(high - value, 0, None)]
+    options: dict[str, Any] = {"markersize": 6, "linewidth": 1.8, "capsize": 2, "elinewidth": 0.9}
+    options |= {"color": colour, "marker": marker, "linestyle": line, "label": label}
+    axis.errorbar([row["width"] for row in rows], value, yerr=errors, **options)
+
+
+def save_figure(figure: Figure, axes: Any, report: dict[str, Any], title: str, out: Path) -> None:
+    """One legend below all panels, the machine in the title, beside the JSON."""
+    if axes is not None:
+        legend(figure, axes)
+    figure.suptitle(f"{title}; {report['machine']['cpu']}, {report['machine']['cores']} cores", fontsize=12)
+    figure.savefig(out.with_suffix(".png"), dpi=150)
+
+
+class Progress:
+    """A line on stderr for each part of the work, with ETA."""
+
+    def __init__(self, total: float):
+        self._total, self._done, self._began = total, 0.0, time.perf_counter()
+
+    def done(self, what: str, work: float = 1.0) -> None:
+        """Some of the total is done."""
+        self._done += work
+        elapsed = time.perf_counter() - self._began
+        left = elapsed * (self._total / self._done - 1)
+        print(f"{what}: {elapsed:.0f} s so far, ETA {max(left, 0):.0f} s", file=sys.stderr, flush=True)
 
 
 @dataclass
@@ -113,19 +197,21 @@ class Contender:
     coordinates: str
     start: Callable[[], Any]
     """A fresh initial state."""
-    advance: Callable[[Any, Any], tuple[Any, Any]]
-    """(state, number of steps) -> state and (acceptance, non-finite proposals), summed over the steps."""
-    limit_blas: bool
+    advance: Callable[[Any, int], Any]
+    """(state, number of steps) -> state."""
+    limit_blas: bool = True
     steps: int = 1
     seconds: list[float] = field(default_factory=list)
     """Per step, one entry per repeat."""
-    acceptance: float = 0.0
-    nonfinite: int = 0
 
     @property
     def name(self) -> str:
         """What the table calls it."""
         return f"{self.sampler}, {self.coordinates}" if self.sampler in SAMPLERS else self.sampler
+
+    def calibrate(self, seconds: float = MEASUREMENT_SECONDS) -> None:
+        """Choose the number of steps of a measurement by its time."""
+        self.steps = max(1, round(seconds / self.measure()))
 
     def measure(self) -> float:
         """Seconds per step: what ``self.steps`` more steps add to a call of one step, from a fresh start.
@@ -134,7 +220,7 @@ class Contender:
         """
         with one_blas_thread() if self.limit_blas else contextlib.nullcontext():
             # The warm-up also lets BLAS threads of the contender before, which spin a while, go to sleep.
-            state, _ = jax.block_until_ready(self.advance(self.start(), 1))
+            state = jax.block_until_ready(self.advance(self.start(), 1))
             for _ in range(ATTEMPTS):
                 state, short = self._time(state, 1)
                 state, long = self._time(state, 1 + self.steps)
@@ -149,86 +235,45 @@ class Contender:
 
     def _time(self, state: Any, count: int) -> tuple[Any, float]:
         began = time.perf_counter()
-        state, (acceptance, nonfinite) = jax.block_until_ready(self.advance(state, count))
-        elapsed = time.perf_counter() - began
-        self.acceptance, self.nonfinite = float(acceptance) / count, int(nonfinite)
-        return state, elapsed
+        state = jax.block_until_ready(self.advance(state, count))
+        return state, time.perf_counter() - began
 
 
-def compile_loop(step: Callable[[jax.Array, Any], tuple[Any, Any, Any]], state: Any) -> Callable[[Any, Any], Any]:
+def compile_loop(step: Callable[[jax.Array, Any], Any], state: Any) -> Callable[[Any, int], Any]:
     """The compiled loop over ``step``, with the key of step t derived as in widebnn.sample."""
 
     def loop(state, key, count):
-        def body(t, carry):
-            state, (acceptance, nonfinite) = carry
-            state, rate, bad = step(jax.random.fold_in(key, t), state)
-            return state, (acceptance + rate, nonfinite + bad)
-
-        totals = jnp.zeros((), jnp.float64), jnp.zeros((), jnp.int64)
-        return jax.lax.fori_loop(0, count, body, (state, totals))
+        return jax.lax.fori_loop(0, count, lambda t, state: step(jax.random.fold_in(key, t), state), state)
 
     key = jax.random.key(1)
     compiled = jax.jit(loop, donate_argnums=0).lower(state, key, np.int64(1)).compile()
     return lambda state, count: compiled(state, key, np.int64(count))
 
 
+def contender_of(sampler: str, coordinates: str, initial: Callable, step: Callable, **options: Any) -> Contender:
+    """From ``initial(key) -> state`` and ``step(key, state) -> state``."""
+    start = jax.jit(initial).lower(jax.random.key(0)).compile()
+    advance = compile_loop(step, start.out_info)
+    return Contender(sampler, coordinates, lambda: start(jax.random.key(0)), advance, **options)
+
+
+def sampler_contender(target: Any, sampler: str, coordinates: str, **options: Any) -> Contender:
+    """A sampler of this package."""
+    algorithm = SAMPLERS[sampler](target.log_likelihood, **options)
+    return contender_of(
+        sampler,
+        coordinates,
+        lambda key: algorithm.init(target.sample_reference(key)),
+        lambda key, state: algorithm.step(key, state)[0],
+    )
+
+
 def recipe_contender(width: int, x: np.ndarray, y: np.ndarray) -> Contender:
     """The published recipe."""
-    setting = published_recipe.Setting(jnp.asarray(x), jnp.asarray(y), noise=NOISE)
+    setting = published_recipe.Setting(jax.numpy.asarray(x), jax.numpy.asarray(y), noise=NOISE)
     recipe = published_recipe.pcn_recipe(setting, STEP_SIZE)
-
-    def step(key, state):
-        new = recipe.step(key, state)
-        return new, (new.accepted - state.accepted).astype(jnp.float64), ~jnp.isfinite(new.log_density)
 
     def initial(key):
         return recipe.init(published_recipe.sample_prior(key, INPUTS, [width], OUTPUTS))
 
-    start = jax.jit(initial).lower(jax.random.key(0)).compile()
-    advance = compile_loop(step, start.out_info)
-    return Contender(RECIPE, "reparametrised", lambda: start(jax.random.key(0)), advance, limit_blas=False)
-
-
-class Display:
-    """Progress with ETA: a bar on terminals, a line per round elsewhere."""
-
-    def __init__(self, total: float):
-        self._console = Console(stderr=True)
-        self._began = time.perf_counter()
-        self._total, self._done = total, 0.0
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:3.0f} %"),
-            TimeElapsedColumn(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-            speed_estimate_period=600,
-        )
-        self._task = self._bar.add_task("starting", total=total)
-
-    def __enter__(self) -> Display:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._bar.stop()
-
-    def doing(self, what: str) -> None:
-        """Say what comes next."""
-        self._bar.update(self._task, description=what)
-
-    def advance(self, work: float) -> None:
-        """Some of the total is done."""
-        self._done += work
-        self._bar.advance(self._task, work)
-
-    def finish_round(self, what: str) -> None:
-        """A line for logs."""
-        if not self._console.is_terminal:
-            elapsed = time.perf_counter() - self._began
-            left = elapsed * (self._total / self._done - 1)
-            self._console.print(f"{what}: {elapsed:.0f} s so far, ETA {max(left, 0):.0f} s", highlight=False)
+    return contender_of(RECIPE, "reparametrised", initial, recipe.step, limit_blas=False)

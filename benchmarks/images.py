@@ -7,7 +7,6 @@ Results go to benchmarks/results/images.json one by one; what is there is not ru
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ import numpy as np
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegressionCV
 
-from common import DATA_DIR, ROOT, save_row, saved_rows
+from common import RESULTS, parser, save_row, saved_rows
 from widebnn.data import load_dataset
 from widebnn.diagnostics.calibration import classification_scores
 from widebnn.estimators import WideBNNClassifier
@@ -33,17 +32,11 @@ from widebnn.precision import double_precision, in_double_precision
 from widebnn.samplers.target import Target
 from widebnn.sampling import sample
 
-RESULTS = ROOT / "benchmarks" / "results" / "images.json"
+OUT = RESULTS / "images.json"
 CELLS = "digits:256,digits:1000,cifar10:256,cifar10:1024,cifar10:4096"
 TEST_ROWS = {"digits": 700, "cifar10": 1000}
-SETTINGS: dict[str, Any] = {
-    "width": 512,
-    "chains": 2,
-    "burn_in": 40,
-    "target_ess": 30,
-    "max_steps": 40,
-    "max_minutes": None,
-}
+SETTINGS: dict[str, Any] = {"width": 512, "chains": 2, "burn_in": 40, "target_ess": 30, "max_steps": 40}
+SETTINGS["max_minutes"] = None
 """Of the networks: fewer units and draws than the defaults, for an hour on a laptop."""
 SOFTMAX_ROWS = 1024
 """With more rows than this there is label regression only, to save time."""
@@ -131,11 +124,10 @@ def run(data: str, rows: int, methods: tuple[str, ...], data_dir: Path) -> Itera
 
 def main() -> None:
     """Run what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path, default=DATA_DIR)
-    parser.add_argument("--cells", default=CELLS)
-    options = parser.parse_args()
-    done = {cell_of(row) for row in saved_rows(RESULTS)}
+    arguments = parser(__doc__)
+    arguments.add_argument("--cells", default=CELLS)
+    options = arguments.parse_args()
+    done = {cell_of(row) for row in saved_rows(OUT)}
     for cell in options.cells.split(","):
         data, rows = cell.split(":")
         for methods in METHODS:
@@ -143,7 +135,7 @@ def main() -> None:
             if not missing or ("softmax" in methods[0] and int(rows) > SOFTMAX_ROWS):
                 continue
             for row in run(data, int(rows), methods, options.data_dir):
-                save_row(RESULTS, SETTINGS, row, cell_of)
+                save_row(OUT, SETTINGS, row, cell_of)
                 print(row, flush=True)
 
 

@@ -15,11 +15,8 @@ pCN with that step size, so its effective samples per step are taken from there;
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,29 +26,16 @@ import blackjax
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from matplotlib.figure import Figure
 
+import common
+import report as pages
 import widebnn
-from common import (
-    DATA_DIR,
-    INPUTS,
-    NOISE,
-    RECIPE,
-    STEP_SIZE,
-    Display,
-    Problem,
-    describe_machine,
-    describe_packages,
-    digits,
-    load_problem,
-    positive,
-    recipe_contender,
-)
+from common import AUTO, INPUTS, NOISE, RECIPE, STATISTICS, STEP_SIZE, Problem
 from widebnn.diagnostics import ess
 from widebnn.precision import double_precision, one_blas_thread
+from widebnn.reproduction.figures import size_axis
 from widebnn.samplers import Info, SamplingAlgorithm, build_sampler
 from widebnn.samplers.tree import inner
 from widebnn.samplers.tuning import acceptance_rate, tuned
@@ -62,10 +46,21 @@ LEAST_DRAWS = 12
 """Per segment, however long they take."""
 DRAW_SECONDS = 0.03
 """How long the steps between two stored draws should take at least."""
-AUTO = "auto (Hilbert-space HMC)"
 PUBLISHED = f"{RECIPE}, pCN {STEP_SIZE:g}"
 SAME_CHAIN = f"pCN {STEP_SIZE:g}"
-STATISTICS = ("log-likelihood", "predictive mean", "slowest projection")
+# Okabe and Ito's colours; ours solid, BlackJAX's dashed, the published chain dotted.
+STYLES = {
+    AUTO: ("#D55E00", "*", "-"),
+    "pCNL": ("#009E73", "^", "-"),
+    "MALA": ("#CC79A7", "D", "-"),
+    "elliptical slice": ("#E69F00", "o", "-"),
+    "pCN, tuned": ("#0072B2", "s", "-"),
+    "BlackJAX HMC, quarter turn": ("#56B4E9", "P", "--"),
+    "BlackJAX NUTS": ("#000000", "X", "--"),
+    "BlackJAX MALA": ("#CC79A7", "D", "--"),
+    "BlackJAX elliptical slice": ("#E69F00", "o", "--"),
+    PUBLISHED: ("#777777", "v", ":"),
+}
 
 
 class Contender(NamedTuple):
@@ -244,14 +239,10 @@ def summarise(name: str, width: int, segments: list[dict[str, Any]], millisecond
     each = [ess_per_step([segment]) for segment in segments]
     gradients = statistics.mean(segment["gradients_per_step"] for segment in segments)
     ms = statistics.median(milliseconds)
-    per_second = {
-        key: {
-            "value": 1000 * whole[key] / ms,
-            "min": min(1000 * part[key] / t for part, t in zip(each, milliseconds, strict=True)),
-            "max": max(1000 * part[key] / t for part, t in zip(each, milliseconds, strict=True)),
-        }
-        for key in STATISTICS
-    }
+    per_second = {}
+    for key in STATISTICS:
+        rates = [1000 * part[key] / t for part, t in zip(each, milliseconds, strict=True)]
+        per_second[key] = {"value": 1000 * whole[key] / ms, "min": min(rates), "max": max(rates)}
     return {
         "width": width,
         "sampler": name,
@@ -268,28 +259,22 @@ def summarise(name: str, width: int, segments: list[dict[str, Any]], millisecond
     }
 
 
-def run_width(width: int, problem: Problem, seconds: float, show: Display) -> list[dict[str, Any]]:
+def run_width(width: int, problem: Problem, seconds: float, progress: common.Progress) -> list[dict[str, Any]]:
     """All samplers at one width."""
-    show.doing(f"width {width}, finding the posterior")
     target = widebnn.posterior(widebnn.dense(INPUTS, [width]), problem.x, problem.y, noise=NOISE, carry=problem.x_test)
     start = widebnn.sample(target, steps=20, burn_in=150, collect=lambda key, u: {}, progress=False).last
     position = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), start)
     collect, rows = statistics_of(target), []
     for name, contender in contenders(target, position).items():
-        show.doing(f"width {width}, {name}")
         with one_blas_thread(), jax.enable_x64(contender.allow_double):
             segments = measure(contender, collect, position, seconds)
         rows.append(summarise(name, width, segments, [segment["ms_per_step"] for segment in segments]))
-        show.advance(1)
         if name == SAME_CHAIN:
-            show.doing(f"width {width}, {RECIPE}")
-            recipe = recipe_contender(width, problem.x, problem.y)
-            recipe.steps = max(1, round(1.0 / recipe.measure()))
-            milliseconds = [1000 * recipe.measure() for _ in range(SEGMENTS)]
-            rows.append(summarise(PUBLISHED, width, segments, milliseconds))
+            recipe = common.recipe_contender(width, problem.x, problem.y)
+            recipe.calibrate(1.0)
+            rows.append(summarise(PUBLISHED, width, segments, [1000 * recipe.measure() for _ in range(SEGMENTS)]))
             del recipe
-            show.advance(1)
-        show.finish_round(f"width {width}, {name}")
+        progress.done(f"width {width}, {name}")
         jax.clear_caches()
     return rows
 
@@ -310,108 +295,43 @@ def ratios(rows: list[dict[str, Any]], width: int) -> list[dict[str, Any]]:
     return found
 
 
-def print_tables(report: dict[str, Any], console: Console) -> None:
-    """One table per width, best first."""
-    for width in sorted({row["width"] for row in report["results"]}):
-        table = Table(title=f"width {width}", title_justify="left")
-        for column in ("sampler", "ms/step", "acceptance", "gradients/step"):
-            table.add_column(column, justify="left" if column == "sampler" else "right")
-        for column in (*(f"ESS/s {name}" for name in STATISTICS), "gradients/ESS lp", "gradients/ESS slowest"):
-            table.add_column(column, justify="right")
-        here = [row for row in report["results"] if row["width"] == width]
-        for row in sorted(here, key=lambda row: -row["ess_per_second"]["slowest projection"]["value"]):
-            rates = [digits(row["ess_per_second"][key]["value"]) for key in STATISTICS]
-            per = row["ess_per_gradient"]
-            costs = [digits(1 / per[key]) if per else "-" for key in ("log-likelihood", "slowest projection")]
-            cells = [digits(row["ms_per_step"]), f"{row['acceptance_rate']:.2f}", f"{row['gradients_per_step']:.1f}"]
-            table.add_row(row["sampler"], *cells, *rates, *costs)
-        console.print(table)
-        for ratio in (ratio for ratio in report["ratios"] if ratio["width"] == width):
-            console.print(
-                f"{ratio['statistic']}: auto / {ratio['against']} = {digits(ratio['ratio'])}", highlight=False
-            )
-
-
-def draw_figure(report: dict[str, Any], path: Path) -> None:
+def draw_figure(report: dict[str, Any], out: Path) -> None:
     """Effective samples per second against width, one panel per statistic."""
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import NullLocator
-
-    # Okabe and Ito's colours; ours solid, BlackJAX's dashed, the published chain dotted.
-    styles = {
-        AUTO: ("#D55E00", "*", "-"),
-        "pCNL": ("#009E73", "^", "-"),
-        "MALA": ("#CC79A7", "D", "-"),
-        "elliptical slice": ("#E69F00", "o", "-"),
-        "pCN, tuned": ("#0072B2", "s", "-"),
-        "BlackJAX HMC, quarter turn": ("#56B4E9", "P", "--"),
-        "BlackJAX NUTS": ("#000000", "X", "--"),
-        "BlackJAX MALA": ("#CC79A7", "D", "--"),
-        "BlackJAX elliptical slice": ("#E69F00", "o", "--"),
-        PUBLISHED: ("#777777", "v", ":"),
-    }
-    widths = sorted({row["width"] for row in report["results"]})
-    figure, axes = plt.subplots(1, 3, figsize=(13, 5.4), sharey=True, layout="constrained")
+    figure = Figure(figsize=(13.5, 5.4), layout="constrained")
+    axes = figure.subplots(1, 3, sharey=True)
     for axis, key in zip(axes, STATISTICS, strict=True):
-        for name, (colour, marker, line) in styles.items():
+        for name, style in STYLES.items():
             rows = [row for row in report["results"] if row["sampler"] == name]
-            rates = [row["ess_per_second"][key] for row in rows]
-            middle = np.array([rate["value"] for rate in rates])
-            low = np.clip(middle - [rate["min"] for rate in rates], 0, 0.999 * middle)
-            high = np.clip([rate["max"] for rate in rates] - middle, 0, None)
-            axis.errorbar(
-                [row["width"] for row in rows], middle, yerr=[low, high], color=colour, marker=marker, linestyle=line,
-                markersize=7, linewidth=1.8, capsize=2, elinewidth=0.8, label=name,
-            )  # fmt: skip
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        axis.set_xticks(widths, [str(width) for width in widths])
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.set(title=key, xlabel="width (hidden units)")
-        axis.grid(color="#dddddd", linewidth=0.8)
-        axis.set_axisbelow(True)
+            common.error_bars(axis, rows, [row["ess_per_second"][key] for row in rows], (name, *style))
+        size_axis(axis, sorted({row["width"] for row in report["results"]}))
+        axis.set_title(key)
     axes[0].set_ylabel("effective samples per second")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
-    machine = report["machine"]
-    figure.suptitle(f"{report['problem']['data']}, one hidden layer; {machine['cpu']}, {machine['cores']} cores")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-
-
-def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--widths", type=positive, nargs="+", default=[512, 1024, 4096, 8192])
-    parser.add_argument("--seconds", type=float, default=20.0, help="sampling time per sampler and width")
-    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder with the CIFAR-10 binary files")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/mixing.json"), help="default %(default)s")
-    return parser.parse_args()
+    common.save_figure(figure, axes, report, f"{report['problem']['data']}, one hidden layer", out)
 
 
 def main() -> None:
     """Measure, print, save."""
-    arguments = parse_arguments()
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    problem = load_problem(arguments.data_dir)
+    parser = common.parser(__doc__, "mixing")
+    parser.add_argument("--widths", type=common.positive, nargs="+", default=[512, 1024, 4096, 8192])
+    parser.add_argument("--seconds", type=float, default=20.0, help="sampling time per sampler and width")
+    arguments = parser.parse_args()
+    problem = common.load_problem(arguments.data_dir)
     report: dict[str, Any] = {
         "benchmark": "mixing",
-        "command": " ".join(["python benchmarks/mixing.py", *sys.argv[1:]]),
-        "machine": describe_machine(),
-        "packages": describe_packages() | {"blackjax": blackjax.__version__},
+        **common.new_report("blackjax"),
         "problem": {"data": problem.name, "n": len(problem.x), "noise": NOISE, "seconds": arguments.seconds},
         "results": [],
         "ratios": [],
     }
-    with double_precision(), Display(11 * len(arguments.widths)) as show:
+    progress = common.Progress(10 * len(arguments.widths))
+    with double_precision():
         for width in arguments.widths:
-            report["results"] += run_width(width, problem, arguments.seconds, show)
+            report["results"] += run_width(width, problem, arguments.seconds, progress)
             report["ratios"] += ratios(report["results"], width)
             # After each width, so that an interrupted run leaves what it measured.
-            arguments.out.write_text(json.dumps(report, indent=1) + "\n")
-    draw_figure(report, arguments.out.with_suffix(".png"))
-    print_tables(report, Console() if sys.stdout.isatty() else Console(width=170))
-    print(f"Wrote {arguments.out} and {arguments.out.with_suffix('.png')}.")
+            common.save(report, arguments.out)
+    draw_figure(report, arguments.out)
+    print(*pages.mixing_places(report).values(), f"Wrote {arguments.out} and its figure.", sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md from the measurements of steps.py, mixing.py and growth.py.
+"""Write docs/benchmarks.md from its template and the measurements of steps.py, mixing.py and growth.py.
 
 python benchmarks/report.py
 """
@@ -9,26 +9,26 @@ import json
 import shutil
 from typing import Any
 
-from common import PRODUCTS, RECIPE, ROOT, digits
-from growth import BASE, TIMES
-from mixing import AUTO, STATISTICS
+from common import AUTO, BASE, PRODUCTS, RECIPE, RESULTS, ROOT, STATISTICS, TIMES, digits, fill
+from widebnn.reproduction.report import table
 
-RESULTS = ROOT / "benchmarks" / "results"
+TEMPLATE = ROOT / "benchmarks" / "benchmarks.md"
 NAMES = ("steps", "mixing", "growth")
+SLOWEST = STATISTICS[-1]
+Report = dict[str, Any]
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A markdown table, first column left, the others right."""
-    lines = ["| " + " | ".join(header) + " |", "|---" + "|---:" * (len(header) - 1) + "|"]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
-
-
-def spread(value: float, range_of: dict[str, Any]) -> str:
+def spread(value: float, low: float, high: float) -> str:
     """A number and its range over repeats."""
-    return f"{digits(value)} ({digits(range_of['min'])}-{digits(range_of['max'])})"
+    return f"{digits(value)} ({digits(low)}-{digits(high)})"
 
 
-def where(report: dict[str, Any]) -> str:
+def milliseconds(row: dict[str, Any]) -> str:
+    """Time per step and its range."""
+    return spread(row["ms_per_step"], row["ms_min"], row["ms_max"])
+
+
+def where(report: Report) -> str:
     """The command, the machine and the versions."""
     machine = report["machine"]
     packages = ", ".join(f"{name} {version}" for name, version in report["packages"].items())
@@ -36,104 +36,63 @@ def where(report: dict[str, Any]) -> str:
     return f"`{report['command']}` on {machine_class}; {packages}. Data: {report['problem']['data']}."
 
 
-def steps_section(report: dict[str, Any]) -> str:
+def by_width(report: Report, label: str, cells: dict[tuple[str, int], str]) -> str:
+    """A table of cells by name and width."""
+    widths = sorted({row["width"] for row in report["results"]})
+    names = dict.fromkeys(name for name, _ in cells)
+    return table([label, *map(str, widths)], [[name, *(cells.get((name, w), "") for w in widths)] for name in names])
+
+
+def steps_places(report: Report) -> dict[str, str]:
     """Time per step."""
-    widths = sorted({row["width"] for row in report["results"]})
-    names = list(dict.fromkeys(row["contender"] for row in report["results"]))
-    cells = {(row["contender"], row["width"]): row for row in report["results"]}
-
-    def cell(name, width):
-        row = cells.get((name, width))
-        if row is None:
-            return ""
-        return f"{digits(row['ms_per_step'])} ({digits(row['ms_min'])}-{digits(row['ms_max'])})"
-
-    times = table(
-        ["sampler, coordinates", *map(str, widths)], [[name, *(cell(name, w) for w in widths)] for name in names]
-    )
-    kinds = list(dict.fromkeys((r["slower"], r["faster"]) for r in report["ratios"]))
-    found = {(r["slower"], r["faster"], r["width"]): r for r in report["ratios"]}
-    ratio_rows = [
-        [f"{slower} / {faster}"] + [spread(r["ratio"], r) for r in (found[slower, faster, w] for w in widths)]
-        for slower, faster in kinds
-    ]
-    notes = "\n".join(f"- {note}" for note in report["notes"])
-    setting = f"one hidden layer, n = {report['problem']['n']}: median over {report['repeats']} rounds"
-    return f"""## Time per step
-
-{where(report)}
-Milliseconds per step against width, {setting} (fastest to slowest), all measured in turn in one run.
-
-{times}
-
-Ratios, within the same run (range over the rounds):
-
-{table(["ratio", *map(str, widths)], ratio_rows)}
-
-{notes}
-
-![Time per step against width](images/steps.png)
-"""
+    times = {(row["contender"], row["width"]): milliseconds(row) for row in report["results"]}
+    ratios = {
+        (f"{r['slower']} / {r['faster']}", r["width"]): spread(r["ratio"], r["min"], r["max"]) for r in report["ratios"]
+    }
+    return {
+        "STEPS": where(report),
+        "STEPS_SETTING": f"n = {report['problem']['n']}: median over {report['repeats']} rounds",
+        "STEPS_TIMES": by_width(report, "sampler, coordinates", times),
+        "STEPS_RATIOS": by_width(report, "ratio", ratios),
+        "STEPS_NOTES": "\n".join(f"- {note}" for note in report["notes"]),
+    }
 
 
-def mixing_section(report: dict[str, Any]) -> str:
+def mixing_places(report: Report) -> dict[str, str]:
     """Effective samples per step, gradient and second."""
-    header = ["sampler", "ms per step", "acceptance", "gradients per step"]
-    for name in STATISTICS:
-        header += [f"ESS/s, {name}"]
+    header = ["sampler", "ms per step", "acceptance", "gradients per step", *(f"ESS/s, {name}" for name in STATISTICS)]
     header += ["ESS per 1000 steps, slowest", "gradients per ESS, log-likelihood", "gradients per ESS, slowest"]
-    tables = []
-    for width in sorted({row["width"] for row in report["results"]}):
-        rows = [row for row in report["results"] if row["width"] == width]
-        rows.sort(key=lambda row: -row["ess_per_second"]["slowest projection"]["value"])
-        tables.append(f"Width {width}:\n\n" + table(header, [mixing_row(row) for row in rows]))
-    kinds = [(name, against) for name in STATISTICS for against in (RECIPE, "best of BlackJAX")]
     widths = sorted({row["width"] for row in report["results"]})
-
-    def ratio(name, against, width):
-        return digits(find_ratio(report, name, against, width))
-
-    ratios = [
-        [f"auto / {against}, {name}", *(ratio(name, against, width) for width in widths)] for name, against in kinds
-    ]
-    return (
-        f"""## Mixing
-
-{where(report)}
-Effective samples (ArviZ, rank-normalised bulk) of the log-likelihood, of the predictive mean at 16 test inputs (mean
-over 100 random combinations) and of the slowest of 100 random projections of the coordinates. Every sampler starts at
-a draw of the posterior, finds its step size in a burn-in that is not counted, and gets
-{report["problem"]["seconds"]:.0f} s in three segments; in brackets the range over segments, which lies above the value
-where a chain decorrelates more slowly than a segment is long. BlackJAX's samplers run on the same function-space
-target in the same compiled loop; their step sizes come from the same dual averaging, to .574 (MALA), .65 (HMC, a
-quarter turn like ours) and .8 (NUTS). The published chain has the law of our pCN with the same step size (a test shows
-it), and its own time per step. The slowest of 100 is the minimum of 100 noisy estimates: it is too low for samplers
-that mix well and too high for those that hardly move, so the ratios of the slowest are cautious.
-
-Ratios of effective samples per second, within the same run:
-
-{table(["ratio", *map(str, widths)], ratios)}
-
-![Effective samples per second against width](images/mixing.png)
-
-"""
-        + "\n\n".join(tables)
-        + "\n"
-    )
+    tables = []
+    for width in widths:
+        rows = [row for row in report["results"] if row["width"] == width]
+        rows.sort(key=lambda row: -row["ess_per_second"][SLOWEST]["value"])
+        tables.append(f"Width {width}:\n\n" + table(header, [mixing_row(row) for row in rows]))
+    ratios = {
+        (f"auto / {against}, {name}", width): digits(find_ratio(report, name, against, width))
+        for name in STATISTICS
+        for against in (RECIPE, "best of BlackJAX")
+        for width in widths
+    }
+    return {
+        "MIXING": where(report),
+        "MIXING_SECONDS": f"{report['problem']['seconds']:.0f}",
+        "MIXING_RATIOS": by_width(report, "ratio", ratios),
+        "MIXING_TABLES": "\n\n".join(tables),
+    }
 
 
 def mixing_row(row: dict[str, Any]) -> list[str]:
     """One sampler at one width."""
-    rates = row["ess_per_second"]
-    per = row["ess_per_gradient"]
-    cells = [row["sampler"], f"{digits(row['ms_per_step'])} ({digits(row['ms_min'])}-{digits(row['ms_max'])})"]
-    cells += [f"{row['acceptance_rate']:.2f}", digits(row["gradients_per_step"]) if per else ""]
-    cells += [spread(rates[name]["value"], rates[name]) for name in STATISTICS]
-    cells += [digits(1000 * row["ess_per_step"]["slowest projection"])]
-    return cells + [digits(1 / per[name]) if per else "" for name in ("log-likelihood", "slowest projection")]
+    rates, per = row["ess_per_second"], row["ess_per_gradient"]
+    cells = [row["sampler"], milliseconds(row), f"{row['acceptance_rate']:.2f}"]
+    cells.append(digits(row["gradients_per_step"]) if per else "")
+    cells += [spread(*(rates[name][key] for key in ("value", "min", "max"))) for name in STATISTICS]
+    cells.append(digits(1000 * row["ess_per_step"][SLOWEST]))
+    return cells + [digits(1 / per[name]) if per else "" for name in ("log-likelihood", SLOWEST)]
 
 
-def find_ratio(report: dict[str, Any], statistic: str, against: str, width: int) -> float:
+def find_ratio(report: Report, statistic: str, against: str, width: int) -> float:
     """The default sampler against another."""
     (found,) = (
         row["ratio"]
@@ -143,33 +102,21 @@ def find_ratio(report: dict[str, Any], statistic: str, against: str, width: int)
     return found
 
 
-def growth_section(report: dict[str, Any]) -> str:
+def growth_places(report: Report) -> dict[str, str]:
     """Time and memory against every size."""
     rows = [
         [*(str(row[name]) for name in BASE), *(digits(row["ms"][name]) for name in TIMES), digits(memory_of(row))]
         for row in report["results"]
     ]
     fits = [[row["varies"], *(f"{row[name]:.2f}" for name in (*TIMES, "memory"))] for row in report["exponents"]]
-    few, many = report["many_steps"]
-    return f"""## Growth of cost
-
-{where(report)}
-One size varies at a time. Milliseconds of a pCN step, of a gradient step (Hilbert-space HMC with one gradient) and of a
-draw of predictions at the test inputs; megabytes of peak resident memory of a short `widebnn.sample` in a process of
-its own, above those of the imported package ({report["results"][0]["baseline_mb"]:.0f} MB).
-
-{table([*BASE, *(f"{name} (ms)" for name in TIMES), "memory (MB)"], rows)}
-
-Exponents fitted to the three largest sizes:
-
-{table(["size", *TIMES, "memory"], fits)}
-
-A small run with 1000 stored draws peaks at {few["peak_mb"]:.0f} MB after {few["steps"]:,} steps and at
-{many["peak_mb"]:.0f} MB after {many["steps"]:,} (with one malloc arena: glibc gives each thread its own, which fill in
-the first half minute of any program).
-
-![Time and memory against size](images/growth.png)
-"""
+    peaks = [f"{row['peak_mb']:.0f} MB after {row['steps']:,} steps" for row in report["many_steps"]]
+    return {
+        "GROWTH": where(report),
+        "GROWTH_BASELINE": f"{report['results'][0]['baseline_mb']:.0f} MB",
+        "GROWTH_TABLE": table([*BASE, *(f"{name} (ms)" for name in TIMES), "memory (MB)"], rows),
+        "GROWTH_EXPONENTS": table(["size", *TIMES, "memory"], fits),
+        "GROWTH_MANY_STEPS": " and at ".join(peaks),
+    }
 
 
 def memory_of(row: dict[str, Any]) -> float:
@@ -177,7 +124,7 @@ def memory_of(row: dict[str, Any]) -> float:
     return row["peak_mb"] - row["baseline_mb"]
 
 
-def goals_section(steps: dict[str, Any], mixing: dict[str, Any], growth: dict[str, Any]) -> str:
+def goals(steps: Report, mixing: Report, growth: Report) -> str:
     """What was aimed at and what was measured, by the numbers below."""
     rows = []
 
@@ -185,23 +132,18 @@ def goals_section(steps: dict[str, Any], mixing: dict[str, Any], growth: dict[st
         rows.append([what, goal, value, "yes" if met else "no"])
 
     step_ratios = {(r["slower"], r["faster"], r["width"]): r for r in steps["ratios"]}
-    for faster, width, goal in (
-        ("pcn, marginal", 1024, 4),
-        ("pcn, marginal", 4096, 8),
-        ("pcn, function", 512, 40),
-        ("pcn, function", 2048, 80),
-        ("pcn, function", 8192, 400),
-    ):
-        ratio = step_ratios[RECIPE, faster, width]
-        what = f"time per step, published recipe / {faster}, width {width}"
-        add(what, f"at least {goal}", spread(ratio["ratio"], ratio), ratio["ratio"] >= goal)
-    ratio = step_ratios["pcn, function", PRODUCTS, 8192]
+    least = {("marginal", 1024): 4, ("marginal", 4096): 8}
+    least |= {("function", 512): 40, ("function", 2048): 80, ("function", 8192): 400}
+    for (coordinates, width), goal in least.items():
+        r = step_ratios[RECIPE, f"pcn, {coordinates}", width]
+        what = f"time per step, published recipe / pcn, {coordinates}, width {width}"
+        add(what, f"at least {goal}", spread(r["ratio"], r["min"], r["max"]), r["ratio"] >= goal)
+    r = step_ratios["pcn, function", PRODUCTS, 8192]
     what = "time per step, pcn, function / its dense matrix products, width 8192"
-    add(what, "below 2", spread(ratio["ratio"], ratio), ratio["ratio"] < 2)
-    slowest = STATISTICS[-1]
+    add(what, "below 2", spread(r["ratio"], r["min"], r["max"]), r["ratio"] < 2)
     for against, width, goal in ((RECIPE, 1024, 1000), ("best of BlackJAX", 1024, 3), ("best of BlackJAX", 4096, 5)):
-        value = find_ratio(mixing, slowest, against, width)
-        what = f"ESS per second ({slowest}), auto / {against}, width {width}"
+        value = find_ratio(mixing, SLOWEST, against, width)
+        what = f"ESS per second ({SLOWEST}), auto / {against}, width {width}"
         add(what, f"at least {goal}", digits(value), value >= goal)
     for width, goal in ((1024, 10), (4096, 6), (8192, 4)):
         (row,) = (row for row in mixing["results"] if (row["sampler"], row["width"]) == (AUTO, width))
@@ -214,27 +156,20 @@ def goals_section(steps: dict[str, Any], mixing: dict[str, Any], growth: dict[st
     more = many["peak_mb"] / few["peak_mb"]
     what = "peak memory, a million steps / a thousand (repeated runs differ by 2 %)"
     add(what, "1", f"{more:.3f}", more < 1.03)
-    return "## Goals\n\n" + table(["what", "goal", "measured", "met"], rows) + "\n"
+    return table(["what", "goal", "measured", "met"], rows)
 
 
 def page() -> str:
     """The page, from what was measured."""
     steps, mixing, growth = (json.loads((RESULTS / f"{name}.json").read_text()) for name in NAMES)
-    sections = [
-        (ROOT / "benchmarks" / "intro.md").read_text(),
-        goals_section(steps, mixing, growth),
-        steps_section(steps),
-        mixing_section(mixing),
-        growth_section(growth),
-    ]
-    return "\n".join(sections)
+    places = steps_places(steps) | mixing_places(mixing) | growth_places(growth)
+    return fill(TEMPLATE, GOALS=goals(steps, mixing, growth), **places)
 
 
 def main() -> None:
     """Write the page and copy its figures."""
-    (ROOT / "docs" / "images").mkdir(exist_ok=True)
     for name in NAMES:
-        shutil.copy(RESULTS / f"{name}.png", ROOT / "docs" / "images" / f"{name}.png")
+        shutil.copy(RESULTS / f"{name}.png", ROOT / "docs" / "images")
     (ROOT / "docs" / "benchmarks.md").write_text(page())
     print("Wrote docs/benchmarks.md.")
 

@@ -10,53 +10,38 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
-import subprocess
-import sys
 import time
 import warnings
 from typing import Any
 
 import numpy as np
 
-from common import ROOT
+import widebnn
+from common import RESULTS, in_a_process, peak_megabytes, save
+from widebnn.errors import PrecisionWarning
+from widebnn.estimators.ensemble import collect_networks
+from widebnn.limits import choose_hyperparameters
 
-RESULTS = ROOT / "benchmarks" / "results" / "rows.json"
 INPUTS = 8
-GRADIENTS = 20
-"""Of one draw, about what the regressor takes where the noise is a tenth of the signal."""
-DRAWS = 4
+OPTIONS: dict[str, Any] = {"step_size": 0.02, "num_steps": 20, "steps": 4, "burn_in": 1}
+"""About as many gradients of one draw as the regressor takes where the noise is a tenth of the signal."""
 
 
 def measure(rows: int, width: int) -> dict[str, Any]:
     """Hyperparameters as the regressor chooses them, then some steps of one chain with what it keeps of a draw."""
-    import widebnn
-    from widebnn.errors import PrecisionWarning
-    from widebnn.estimators.ensemble import collect_networks
-    from widebnn.limits import choose_hyperparameters
-
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, INPUTS))
     y = np.sin(x[:, 0]) + 0.5 * x[:, 1] * x[:, 2] + 0.1 * rng.normal(size=rows)
     began = time.perf_counter()
     chosen = choose_hyperparameters(x, y, depths=1, input_scales=True)
     evidence = time.perf_counter() - began
-    network = chosen.network(INPUTS, width)
-    scaled = x * np.array(chosen.input_scales)
+    network, scaled = chosen.network(INPUTS, width), x * np.array(chosen.input_scales)
     for dtype in ("float32", "mixed", "float64"):  # the first that is precise enough, as the regressor does
         target = widebnn.posterior(network, scaled, y[:, None], noise=chosen.noise, dtype=dtype)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", PrecisionWarning)
-                result = widebnn.sample(
-                    target,
-                    "hilbert_hmc",
-                    step_size=0.02,
-                    num_steps=GRADIENTS,
-                    steps=DRAWS,
-                    burn_in=1,
-                    collect=collect_networks(target),
-                )
+                result = widebnn.sample(target, "hilbert_hmc", collect=collect_networks(target), **OPTIONS)
             break
         except (PrecisionWarning, widebnn.WidebnnError):
             continue
@@ -64,11 +49,11 @@ def measure(rows: int, width: int) -> dict[str, Any]:
         "rows": rows,
         "width": width,
         "dtype": dtype,
-        "gradients_per_draw": GRADIENTS,
+        "gradients_per_draw": OPTIONS["num_steps"],
         "evidence_seconds": evidence,
         "compile_seconds": result.compile_seconds,
-        "seconds_per_draw": result.seconds / DRAWS,
-        "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+        "seconds_per_draw": result.seconds / OPTIONS["steps"],
+        "peak_memory_gb": peak_megabytes() * 2**20 / 1e9,
     }
 
 
@@ -83,12 +68,10 @@ def main() -> None:
         print(json.dumps(measure(options.one, options.width)))
         return
     found = []
-    for rows in map(int, options.rows.split(",")):
-        command = [sys.executable, __file__, "--one", str(rows), "--width", str(options.width)]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        found.append(json.loads(output.splitlines()[-1]))
+    for rows in options.rows.split(","):
+        found.append(in_a_process(__file__, "--one", rows, "--width", str(options.width)))
         print(found[-1], flush=True)
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+        save(found, RESULTS / "rows.json")
 
 
 if __name__ == "__main__":

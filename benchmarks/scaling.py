@@ -11,6 +11,7 @@ benchmarks/results/scaling.json and docs/scaling.md; ``--page`` writes the page 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -19,18 +20,28 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from scipy.optimize import nnls
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "scaling.json"
+import widebnn
+from common import INPUTS, NOISE, OUTPUTS, RESULTS, ROOT, fill, new_report, save
+from widebnn.precision import double_precision, one_blas_thread
+from widebnn.reproduction.report import table
+from widebnn.samplers import build_sampler
+from widebnn.sampling.driver import position_shapes
+from widebnn.sampling.placement import Placement
+
+OUT = RESULTS / "scaling.json"
 PAGE = ROOT / "docs" / "scaling.md"
 TEXT = ROOT / "benchmarks" / "scaling.md"
-INPUTS, OUTPUTS, NOISE = 3072, 10, 0.1
 MEASUREMENT_SECONDS, REPEATS = 0.4, 5
 ONE_DEVICE = [(n, width) for n in (128, 256, 512, 1024) for width in (2048, 8192, 32768) if n * width <= 2**24]
 SHARED = (256, 8192)
@@ -55,13 +66,6 @@ def collectives(program: str) -> list[dict[str, Any]]:
 
 def compiled_steps(sampler: str, n: int, width: int, depth: int = 1) -> tuple[Any, Any, Any]:
     """(program of so many steps, first state, key) of a network whose units are divided over all devices."""
-    import jax
-
-    import widebnn
-    from widebnn.samplers import build_sampler
-    from widebnn.sampling.driver import position_shapes
-    from widebnn.sampling.placement import Placement
-
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(n, INPUTS)), rng.normal(size=(n, OUTPUTS))
     target = widebnn.posterior(widebnn.dense(INPUTS, [width] * depth), x, y, noise=NOISE)
@@ -77,61 +81,45 @@ def compiled_steps(sampler: str, n: int, width: int, depth: int = 1) -> tuple[An
     return program.lower(state, key, np.int64(1)).compile(), state, key
 
 
+def median_time(call: Callable[[], Any], count: int) -> float:
+    """Seconds of one of ``count`` repetitions inside a call, the median over several calls."""
+    times = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append((time.perf_counter() - began) / count)
+    return statistics.median(times)
+
+
 def seconds_per_step(program: Any, state: Any, key: Any) -> float:
     """The median of several loops that each take a while."""
-    import jax
-
-    from widebnn.precision import one_blas_thread
-
     with one_blas_thread():
-
-        def loop(count: int) -> float:
-            began = time.perf_counter()
-            jax.block_until_ready(program(state, key, np.int64(count)))
-            return time.perf_counter() - began
-
-        loop(1)
-        # Every process must make as many steps: the first says how many.
-        from jax.experimental import multihost_utils
-
-        count = max(1, int(MEASUREMENT_SECONDS / loop(2) * 2))
-        if jax.process_count() > 1:
+        jax.block_until_ready(program(state, key, np.int64(1)))
+        count = max(1, int(MEASUREMENT_SECONDS / median_time(lambda: program(state, key, np.int64(2)), 2)))
+        if jax.process_count() > 1:  # every process must make as many steps: the first says how many
             count = int(multihost_utils.broadcast_one_to_all(np.int32(count)))
-        return statistics.median(loop(count) / count for _ in range(REPEATS))
+        return median_time(lambda: program(state, key, np.int64(count)), count)
 
 
-def all_reduce_seconds(n: int) -> float:
+def all_reduce_seconds(n: int, count: int = 20) -> float:
     """Of one n x n matrix of float32 over all devices."""
-    import jax
-    import jax.numpy as jnp
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
     mesh = Mesh(np.array(jax.devices()), ("units",))
-    parts = jax.jit(
-        lambda: jnp.ones((len(jax.devices()), n, n), jnp.float32),
-        out_shardings=NamedSharding(mesh, PartitionSpec("units")),
-    )()
+    divided, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("units",), ()))
+    parts = jax.jit(lambda: jnp.ones((len(jax.devices()), n, n), jnp.float32), out_shardings=divided)()
 
     def reduce(parts):
         def body(_, carry):
             return carry * 0.5 + jnp.sum(parts * carry[0, 0], axis=0)
 
-        return jax.lax.fori_loop(0, 20, body, jnp.ones((n, n), jnp.float32))
+        return jax.lax.fori_loop(0, count, body, jnp.ones((n, n), jnp.float32))
 
-    program = jax.jit(reduce, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    program = jax.jit(reduce, out_shardings=whole)
     jax.block_until_ready(program(parts))
-    times = []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        jax.block_until_ready(program(parts))
-        times.append((time.perf_counter() - began) / 20)
-    return statistics.median(times)
+    return median_time(lambda: program(parts), count)
 
 
 def work(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What one process measures."""
-    from widebnn.precision import double_precision
-
     rows = []
     for job in jobs:
         if job["what"] == "all-reduce":
@@ -150,15 +138,10 @@ def spread(jobs: list[dict[str, Any]], devices: int = 1, processes: int = 1) -> 
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "NPROC": "8"}
-    children = [
-        subprocess.Popen(
-            [sys.executable, __file__, "--worker", json.dumps([process, processes, port, jobs])],
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for process in range(processes)
-    ]
+    children = []
+    for process in range(processes):
+        command = [sys.executable, __file__, "--worker", json.dumps([process, processes, port, jobs])]
+        children.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
     lines = [child.communicate(timeout=900)[0] for child in children]
     if any(child.returncode for child in children):
         raise SystemExit("a process of the benchmark failed")
@@ -166,26 +149,21 @@ def spread(jobs: list[dict[str, Any]], devices: int = 1, processes: int = 1) -> 
     return [{**row, "devices": devices * processes, "processes": processes} for row in found]
 
 
-def measure(say: Any) -> list[dict[str, Any]]:
+def steps(sizes: list[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Jobs: steps of both samplers at these numbers of rows and units."""
+    return [{"what": "step", "sampler": s, "n": n, "width": width} for n, width in sizes for s in ("pcn", "pcnl")]
+
+
+def measure() -> list[dict[str, Any]]:
     """Everything."""
-    steps = [
-        {"what": "step", "sampler": sampler, "n": n, "width": width}
-        for n, width in ONE_DEVICE
-        for sampler in ("pcn", "pcnl")
-    ]
-    reduces = [{"what": "all-reduce", "n": n} for n in (64, 256, 512, 1024)]
     n, width = SHARED
-    shared = [
-        {"what": "step", "sampler": sampler, "n": n, "width": own}
-        for own in (width // 4, width)
-        for sampler in ("pcn", "pcnl")
-    ]
-    plans = [(steps, 1, 1)]
-    plans += [(shared + reduces, devices, 1) for devices in DEVICES]
-    plans += [(shared + reduces, 1, processes) for processes in PROCESSES]
+    shared = steps([(n, width // 4), (n, width)]) + [{"what": "all-reduce", "n": n} for n in (64, 256, 512, 1024)]
+    plans = [(steps(ONE_DEVICE), 1, 1)]
+    plans += [(shared, devices, 1) for devices in DEVICES] + [(shared, 1, processes) for processes in PROCESSES]
     rows = []
     for i, (jobs, devices, processes) in enumerate(plans):
-        say(f"{i + 1} of {len(plans)}: {len(jobs)} measurements, {devices} devices in each of {processes} processes")
+        what = f"{len(jobs)} measurements, {devices} devices in each of {processes} processes"
+        print(f"{i + 1} of {len(plans)}: {what}", file=sys.stderr, flush=True)
         rows += spread(jobs, devices, processes)
     return rows
 
@@ -276,47 +254,37 @@ SQUARE_BYTES = 4 + 8 + 8 + 4 + 4
 """Per entry of n x n on every device: the kernel in float32 and float64, its factor, and two for the gradient."""
 
 
-def memory(n: int, width: int, devices: int) -> tuple[float, float]:
+def memory(n: int, width: int, devices: int) -> float:
     """Bytes on a device: of what is divided, and of what every device holds."""
-    return COPIES * 4 * n * width / devices, SQUARE_BYTES * n * n
+    return COPIES * 4 * n * width / devices + SQUARE_BYTES * n * n
 
 
 def predict() -> list[dict[str, Any]]:
     """Time and memory of a gradient step on accelerators."""
     rows = []
-    for devices, accelerator in ACCELERATORS.items():
-        model = accelerator.model()
-        for width in (100_000, 1_000_000):
-            for n in (256, 1_000, 10_000, 100_000):
-                divided, whole = memory(n, width, devices)
-                one = model.compute(n, width, 1)
-                total = model.seconds(n, width, devices)
-                rows.append(
-                    {
-                        "devices": devices,
-                        "width": width,
-                        "n": n,
-                        "seconds": total,
-                        "replicated": model.replicated(n) / total,
-                        "communication": model.communication(n, devices) / total,
-                        "speed-up": one / total,
-                        "gigabytes": (divided + whole) / 1e9,
-                        "fits": divided + whole < accelerator.memory,
-                        "fits one": sum(memory(n, width, 1)) < accelerator.memory,
-                    }
-                )
+    for devices, width, n in itertools.product(ACCELERATORS, (100_000, 1_000_000), (256, 1_000, 10_000, 100_000)):
+        model, room = ACCELERATORS[devices].model(), ACCELERATORS[devices].memory
+        needed, total = memory(n, width, devices), model.seconds(n, width, devices)
+        rows.append(
+            {
+                "devices": devices,
+                "width": width,
+                "n": n,
+                "seconds": total,
+                "replicated": model.replicated(n) / total,
+                "communication": model.communication(n, devices) / total,
+                "speed-up": model.compute(n, width, 1) / total,
+                "gigabytes": needed / 1e9,
+                "fits": needed < room,
+                "fits one": memory(n, width, 1) < room,
+            }
+        )
     return rows
 
 
 def number(value: float) -> str:
     """Three digits."""
     return f"{value:.3g}" if value < 1e5 else f"{value:.1e}"
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """As Markdown."""
-    lines = ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
-    return "\n".join(lines)
 
 
 def predictions_table(rows: list[dict[str, Any]]) -> str:
@@ -335,84 +303,66 @@ def predictions_table(rows: list[dict[str, Any]]) -> str:
         for r in rows
     ]
     header = ["devices", "width", "n", "ms per step", "replicated", "communication", "speed-up", "GB per device"]
-    return table(header, lines)
+    return table(header, lines, "---")
+
+
+def communication_tables(rows: list[dict[str, Any]], models: dict[tuple[str, str], Model]) -> tuple[str, str]:
+    """What is sent per step, and how long steps on several devices take beside one device and the model."""
+    shared = [row for row in rows if row["what"] == "step" and row["devices"] > 1]
+    one = {(r["sampler"], r["n"], r["width"]): r["seconds"] for r in rows if r["what"] == "step" and r["devices"] == 1}
+    volume: dict[tuple[str, ...], list[str]] = {}
+    timing = []
+    for row in shared:
+        model = models[row["sampler"], "processes" if row["processes"] > 1 else "forced"]
+        # On one device XLA has all cores already: dividing the work gains nothing on this machine.
+        expected = model.compute(row["n"], row["width"], 1) + model.communication(row["n"], row["devices"])
+        alone, sent = one[row["sampler"], row["n"], row["width"]], row["collectives"]
+        devices, name = (
+            f"{row['processes']} x {row['devices'] // row['processes']}",
+            (row["sampler"], str(row["width"])),
+        )
+        kinds = ", ".join(sorted({c["kind"] for c in sent}))
+        matrices = ", ".join(sorted({" + ".join(c["arrays"]) for c in sent if c["bytes"] >= 1000}))
+        size = f"{sum(c['bytes'] for c in sent):,}".replace(",", " ")
+        volume.setdefault((*name, kinds, matrices, size), []).append(devices)
+        numbers = [1e3 * row["seconds"], 1e3 * alone, row["seconds"] / alone, row["seconds"] / expected]
+        timing.append([devices, *name, *map(number, numbers)])
+    header = ["sampler", "width", "operations", "matrices", "bytes per step", "processes x devices"]
+    sent_table = table(header, [[*what, ", ".join(devices)] for what, devices in volume.items()], "---")
+    header = ["processes x devices", "sampler", "width", "ms per step", "one device", "ratio", "measured / model"]
+    return sent_table, table(header, timing, "---")
 
 
 def page(results: dict[str, Any]) -> str:
     """docs/scaling.md."""
-    rows = results["rows"]
-    one = {(r["sampler"], r["n"], r["width"]): r for r in rows if r["what"] == "step" and r["devices"] == 1}
+    rows, machine = results["rows"], results["machine"]
     models = {(s, k): fit(rows, s, k) for s in ("pcn", "pcnl") for k in ("forced", "processes")}
-    volume: dict[tuple[str, ...], list[str]] = {}
-    timing = []
-    for row in rows:
-        if row["what"] != "step" or row["devices"] == 1:
-            continue
-        kind = "processes" if row["processes"] > 1 else "forced"
-        model = models[row["sampler"], kind]
-        # On one device XLA has all cores already: dividing the work gains nothing on this machine.
-        expected = model.compute(row["n"], row["width"], 1) + model.communication(row["n"], row["devices"])
-        alone = one[row["sampler"], row["n"], row["width"]]["seconds"]
-        sent = row["collectives"]
-        matrices = [c for c in sent if c["bytes"] >= 1000]
-        devices = f"{row['processes']} x {row['devices'] // row['processes']}"
-        what = (
-            row["sampler"],
-            str(row["width"]),
-            ", ".join(sorted({c["kind"] for c in sent})),
-            ", ".join(sorted({" + ".join(c["arrays"]) for c in matrices})),
-            f"{sum(c['bytes'] for c in sent):,}".replace(",", " "),
-        )
-        volume.setdefault(what, []).append(devices)
-        timing.append(
-            [
-                devices,
-                row["sampler"],
-                str(row["width"]),
-                number(1e3 * row["seconds"]),
-                number(1e3 * alone),
-                number(row["seconds"] / alone),
-                number(row["seconds"] / expected),
-            ]
-        )
-    fitted = [
-        [sampler, kind, *(number(value) for value in vars(model).values())] for (sampler, kind), model in models.items()
-    ]
-    errors = [abs(models[s, "forced"].compute(n, w, 1) / row["seconds"] - 1) for (s, n, w), row in one.items()]
-    places = {
-        "MACHINE": f"{results['machine']['cores']} cores ({results['machine']['cpu']}), "
-        + ", ".join(f"{name} {version}" for name, version in results["packages"].items()),
-        "VOLUME": table(
-            ["sampler", "width", "operations", "matrices", "bytes per step", "processes x devices"],
-            [[*what, ", ".join(devices)] for what, devices in volume.items()],
-        ),
-        "TIMING": table(
-            ["processes x devices", "sampler", "width", "ms per step", "one device", "ratio", "measured / model"],
-            timing,
-        ),
-        "MODEL": table(
-            ["sampler", "devices", "products", "elements", "factor", "fixed", "latency", "1 / bandwidth"], fitted
-        ),
-        "ERROR": f"{np.median(errors):.0%} (median), {np.max(errors):.0%} (largest)",
-        "PREDICTIONS": predictions_table(results["predictions"]),
-    }
-    places["SQUARE"] = f"{SQUARE_BYTES * 1e10 / 1e9:.0f}"
-    text = TEXT.read_text()
-    for name, value in places.items():
-        text = text.replace(f"<!-- {name} -->", value)
-    return text
+    volume, timing = communication_tables(rows, models)
+    alone = [row for row in rows if row["what"] == "step" and row["devices"] == 1]
+    expected = [models[r["sampler"], "forced"].compute(r["n"], r["width"], 1) for r in alone]
+    errors = [abs(e / r["seconds"] - 1) for e, r in zip(expected, alone, strict=True)]
+    header = ["sampler", "devices", "products", "elements", "factor", "fixed", "latency", "1 / bandwidth"]
+    packages = ", ".join(f"{name} {version}" for name, version in results["packages"].items())
+    return fill(
+        TEXT,
+        MACHINE=f"{machine['cores']} cores ({machine['cpu']}), {packages}",
+        VOLUME=volume,
+        TIMING=timing,
+        MODEL=table(header, [[*kind, *map(number, astuple(model))] for kind, model in models.items()], "---"),
+        ERROR=f"{np.median(errors):.0%} (median), {np.max(errors):.0%} (largest)",
+        PREDICTIONS=predictions_table(results["predictions"]),
+        SQUARE=f"{SQUARE_BYTES * 1e10 / 1e9:.0f}",
+    )
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     parser.add_argument("--page", action="store_true", help="write docs/scaling.md from the results")
     arguments = parser.parse_args()
     if arguments.worker:
-        process, processes, port, jobs = json.loads(arguments.worker)
-        import jax
-
+        process, processes, port, jobs = arguments.worker
         if processes > 1:
             address = f"127.0.0.1:{port}"
             jax.distributed.initialize(address, processes, process, coordinator_bind_address=address)
@@ -421,19 +371,11 @@ def main() -> None:
             print(json.dumps(found))
         return
     if not arguments.page:
-        from common import describe_machine, describe_packages
-
         began = time.perf_counter()
-        rows = measure(lambda text: print(text, file=sys.stderr, flush=True))
-        results = {
-            "machine": describe_machine(),
-            "packages": describe_packages(),
-            "seconds": round(time.perf_counter() - began),
-            "rows": rows,
-            "predictions": predict(),
-        }
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(page(json.loads(RESULTS.read_text())))
+        rows = measure()
+        seconds = round(time.perf_counter() - began)
+        save(new_report() | {"seconds": seconds, "rows": rows, "predictions": predict()}, OUT)
+    PAGE.write_text(page(json.loads(OUT.read_text())))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ the command can be interrupted, or run for several tables at once.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from collections.abc import Callable
@@ -25,25 +24,18 @@ from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from common import ROOT, save_row, saved_rows
+from common import RESULTS, SHARED_DATA, Progress, parser, save_row, saved_rows
 from widebnn.diagnostics.calibration import regression_scores
 from widebnn.estimators import WideBNNRegressor
 from widebnn.estimators.transform import bend, choose_bend, location_and_scale, log_slope, unbent_moments
 from widebnn.limits import choose_hyperparameters, gp_posterior
 
-RESULTS = ROOT / "benchmarks" / "results" / "uci.json"
-DATA_DIR = ROOT.parent / "shared" / "data" / "uci"
+OUT = RESULTS / "uci.json"
 DISTINCT = "-distinct"
 """Ends the name of a table without the copies of its rows, which are in training and test set otherwise."""
 TABLES = ("yacht", "energy", "concrete", "wine-quality-red", f"wine-quality-red{DISTINCT}", "power-plant")
-SETTINGS: dict[str, Any] = {
-    "width": 256,
-    "chains": 2,
-    "burn_in": 50,
-    "target_ess": 30,
-    "max_steps": 30,
-    "max_minutes": None,
-}
+SETTINGS: dict[str, Any] = {"width": 256, "chains": 2, "burn_in": 50, "target_ess": 30, "max_steps": 30}
+SETTINGS["max_minutes"] = None
 """Of the network: a narrower one and fewer draws than the defaults, so that 50 fits take an hour and not days."""
 MANY_ROWS = 5000
 MANY_SETTINGS: dict[str, Any] = {"width": 512, "burn_in": 24, "max_steps": 12}
@@ -245,14 +237,13 @@ def cell_of(row: dict[str, Any]) -> tuple[str, str, int]:
 
 def main() -> None:
     """Run what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path, default=DATA_DIR)
-    parser.add_argument("--tables", default=",".join(TABLES))
-    parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--repeats", default="0-9", help="the numbers of the splits, such as 0-4")
-    options = parser.parse_args()
+    arguments = parser(__doc__, data_dir=SHARED_DATA / "uci")
+    arguments.add_argument("--tables", default=",".join(TABLES))
+    arguments.add_argument("--methods", default=",".join(METHODS))
+    arguments.add_argument("--repeats", default="0-9", help="the numbers of the splits, such as 0-4")
+    options = arguments.parse_args()
     first, _, last = options.repeats.partition("-")
-    done = {cell_of(row) for row in saved_rows(RESULTS) if is_current(row)}
+    done = {cell_of(row) for row in saved_rows(OUT) if is_current(row)}
     missing = [
         (table, method, repeat)
         for repeat in range(int(first), int(last or first) + 1)
@@ -260,17 +251,12 @@ def main() -> None:
         for method in options.methods.split(",")
         if (table, method, repeat) not in done
     ]
-    began = time.perf_counter()
-    for i, (table, method, repeat) in enumerate(missing):
+    progress = Progress(len(missing))
+    for table, method, repeat in missing:
         row = run(table, method, repeat, options.data_dir)
-        save_row(RESULTS, SETTINGS, row, cell_of)
-        left = (time.perf_counter() - began) / (i + 1) * (len(missing) - i - 1)
-        print(
-            f"[{i + 1} of {len(missing)}, about {left / 60:.0f} min left] {table} {method} {repeat}: rmse "
-            f"{row['rmse']:.3f}, nll {row['nll']:.3f}, 90 % intervals cover {row['coverage_90']:.1%}, "
-            f"{row['seconds']:.0f} s",
-            flush=True,
-        )
+        save_row(OUT, SETTINGS, row, cell_of)
+        scores = f"rmse {row['rmse']:.3f}, nll {row['nll']:.3f}, 90 % intervals cover {row['coverage_90']:.1%}"
+        progress.done(f"{table} {method} {repeat}: {scores}")
 
 
 if __name__ == "__main__":

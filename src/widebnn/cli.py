@@ -393,7 +393,7 @@ def reproduce(
     from widebnn.data import load_dataset
     from widebnn.errors import check_choice, check_integer, check_real
     from widebnn.reproduction import EXPERIMENTS, SCALES, plan, run_grid
-    from widebnn.reproduction.cells import LABELS
+    from widebnn.reproduction.cells import LABELS, data_checksum
     from widebnn.reproduction.engines import engine_named
     from widebnn.reproduction.grid import write_config
     from widebnn.reproduction.report import write_report
@@ -419,6 +419,7 @@ def reproduce(
         "n_test": len(dataset.x_test),
         "scale": scale.value,
         "seed": seed,
+        "data_checksum": data_checksum(dataset),
     }
     console = new_console()
     with locked(out):

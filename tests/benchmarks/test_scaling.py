@@ -48,4 +48,4 @@ def test_predictions_make_sense():
 
 
 def test_the_page_says_what_was_measured():
-    assert scaling.PAGE.read_text() == scaling.page(json.loads(scaling.RESULTS.read_text()))
+    assert scaling.PAGE.read_text() == scaling.page(json.loads(scaling.OUT.read_text()))

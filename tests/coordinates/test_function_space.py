@@ -213,7 +213,9 @@ def test_coordinates_weights_and_back(n, widths):
         np.testing.assert_allclose(a, b, atol=1e-8)
 
 
-@pytest.mark.parametrize("widths", [(5,), (5, 4), (4, 5, 3)])
+@pytest.mark.parametrize(
+    "widths", [(5, 4), pytest.param((5,), marks=pytest.mark.long), pytest.param((4, 5, 3), marks=pytest.mark.long)]
+)
 def test_weights_drawn_back_are_standard_normal(widths):
     """Coordinates from N(0, I) must give weights N(0, I): nothing is lost and nothing counted twice."""
     x, y = small_data(n=3)
@@ -231,7 +233,9 @@ def test_weights_drawn_back_are_standard_normal(widths):
     assert np.abs(z).max() < 5
 
 
-@pytest.mark.parametrize("widths", [(5,), (6, 5), (3, 6)])
+@pytest.mark.parametrize(
+    "widths", [(6, 5), pytest.param((5,), marks=pytest.mark.long), pytest.param((3, 6), marks=pytest.mark.long)]
+)
 def test_predictions_have_the_law_of_weights_drawn_back(widths):
     """Two exact routes to new inputs: conditional draws layer by layer, and drawing all weights."""
     x, y = small_data(n=3)

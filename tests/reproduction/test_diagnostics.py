@@ -19,10 +19,9 @@ def naive_ess(x):
     """The formula as printed, one lag after the other."""
     n = len(x)
     x = x - x.mean()
-    variance = np.mean(x * x)
     total = 0.0
     for i in range(1, n):
-        r = np.mean(x[: n - i] * x[i:]) / variance
+        r = np.mean(x[: n - i] * x[i:]) / np.mean(x * x)
         if r < 0:
             break
         total += (1 - i / n) * r
@@ -32,21 +31,15 @@ def naive_ess(x):
 @pytest.mark.parametrize("rho", [-0.5, 0.0, 0.5, 0.95])
 def test_ess_equals_the_printed_formula(rho):
     x = autoregression(400, rho, (3, 2), seed=1)
-    expected = [[naive_ess(x[:, i, j]) for j in range(2)] for i in range(3)]
+    expected = np.apply_along_axis(naive_ess, 0, x)
     np.testing.assert_allclose(published_ess(x[None]), expected, rtol=1e-9)
     two_chains = np.stack([x, x[::-1] + 5.0])
-    np.testing.assert_allclose(published_ess(two_chains), 2 * np.array(expected), rtol=1e-9)
+    np.testing.assert_allclose(published_ess(two_chains), 2 * expected, rtol=1e-9)
 
 
 def test_ess_of_an_autoregression():
     x = autoregression(100_000, 0.8)
     np.testing.assert_allclose(published_ess(x[None]) / 100_000, (1 - 0.8) / (1 + 0.8), rtol=0.15)
-
-
-def test_ess_of_thousands_of_statistics():
-    x = autoregression(200, 0.5, (3000,), seed=2)
-    found = published_ess(x[None])
-    np.testing.assert_allclose(found[::500], [naive_ess(x[:, i]) for i in range(0, 3000, 500)], rtol=1e-9)
 
 
 def test_rhat_equals_the_printed_formula():
@@ -61,17 +54,12 @@ def test_rhat_equals_the_printed_formula():
 
 
 @pytest.mark.parametrize("function", [published_ess, published_rhat])
-def test_what_is_not_defined_is_nan_with_a_warning(function):
+def test_undefined_statistics_are_nan(function):
     x = np.random.default_rng(4).normal(size=(3, 20, 3))
     x[:, :, 0] = 0.1
     x[1, 5, 1] = np.nan
-    with pytest.warns(UserWarning, match="of 2 statistics is not defined"):
-        values = function(x)
-    assert np.isnan(values[:2]).all() and np.isfinite(values[2])
-    with pytest.warns(UserWarning, match="too few draws"):
-        assert np.isnan(function(x[:, :1])).all()
-    with pytest.raises(ValueError, match="shape"):
-        function(np.zeros(5))
+    assert np.isnan(function(x)).tolist() == [True, True, False]
+    assert np.isnan(function(x[:, :1])).all()
 
 
 def test_traces_are_those_of_the_iterates():
@@ -81,22 +69,16 @@ def test_traces_are_those_of_the_iterates():
     slow = np.stack([40 * np.cos(3 * time), 20 * np.sin(9 * time)], axis=1)
     basis = np.linalg.qr(rng.normal(size=(5000, 2)))[0].T
     iterates = slow @ basis + 0.02 * rng.normal(size=(300, 5000))
-    centred = iterates - iterates.mean(axis=0)
-    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
+    left, singular, _ = np.linalg.svd(iterates - iterates.mean(axis=0), full_matrices=False)
     exact = left[:, :2] * singular[:2]
     found = principal_traces(iterates @ rng.normal(size=(5000, 100)))
     for component in range(2):
-        correlation = np.corrcoef(found[:, component], exact[:, component])[0, 1]
-        assert abs(correlation) > 0.99
+        assert abs(np.corrcoef(found[:, component], exact[:, component])[0, 1]) > 0.99
         np.testing.assert_allclose(found[:, component].std(), exact[:, component].std(), rtol=0.3)
     assert (found[0] >= 0).all()
 
 
-@pytest.mark.parametrize(
-    "projections", [np.ones((10, 4)), np.full((10, 4), np.nan), np.zeros((1, 4)), np.zeros((0, 4))]
-)
-def test_what_has_no_principal_components_is_nan(projections):
-    with pytest.warns(UserWarning, match="at least two finite draws"):
-        found = principal_traces(projections, 3)
-    assert found.shape == (len(projections), 3)
-    assert np.isnan(found).all()
+@pytest.mark.parametrize("projections", [np.ones((10, 4)), np.full((10, 4), np.nan), np.zeros((1, 4))])
+def test_chains_that_never_moved_have_no_principal_components(projections):
+    found = principal_traces(projections, 3)
+    assert found.shape == (len(projections), 3) and np.isnan(found).all()

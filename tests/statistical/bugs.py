@@ -222,12 +222,17 @@ def with_proposal(init_of, propose_of):
     return sampler_of
 
 
-def pcn_with_wrong_contraction(init, log_likelihood):
-    def propose(state, noise):
-        new = init(combine((1 - 0.5, state.position), (0.5, noise)))
-        return core.Proposal(new, state, new.log_likelihood - state.log_likelihood)
+def pcn_with(contraction, scale):
+    """pCN with these coefficients of the position and of the noise."""
 
-    return propose
+    def propose_of(init, log_likelihood):
+        def propose(state, noise):
+            new = init(combine((contraction, state.position), (scale, noise)))
+            return core.Proposal(new, state, new.log_likelihood - state.log_likelihood)
+
+        return propose
+
+    return plain_proposal(propose_of)
 
 
 def pcnl_with_delta_equal_to_step_size(init, log_likelihood):
@@ -254,15 +259,28 @@ def hmc_without_last_kick(init, log_likelihood, e=0.12):
     return propose
 
 
-def hmc_without_prior_energy(init, log_likelihood):
-    def propose(state, noise):
-        end, momentum = state, noise
-        for _ in range(4):
-            end, momentum = leapfrog(init, 0.35, end, momentum)
-        kinetic = 0.5 * squared_norm_change(momentum, noise)
-        return core.Proposal(end, state, end.log_likelihood - state.log_likelihood - kinetic)
+def hmc_with_energy(energy_of):
+    """HMC whose acceptance forgets a part of the energy: energy_of(start, noise, end, momentum) is what it counts."""
 
-    return propose
+    def propose_of(init, log_likelihood):
+        def propose(state, noise):
+            end, momentum = state, noise
+            for _ in range(4):
+                end, momentum = leapfrog(init, 0.35, end, momentum)
+            change = 0.5 * energy_of(state, noise, end, momentum)
+            return core.Proposal(end, state, end.log_likelihood - state.log_likelihood - change)
+
+        return propose
+
+    return gradient_proposal(propose_of)
+
+
+def kinetic_alone(state, noise, end, momentum):
+    return squared_norm_change(momentum, noise)
+
+
+def prior_alone(state, noise, end, momentum):
+    return squared_norm_change(end.position, state.position)
 
 
 def underdamped_without_flip(log_likelihood):
@@ -360,14 +378,6 @@ def step_size_of_the_state(log_likelihood):
     return core.metropolis_algorithm(core.plain_init(log_likelihood), propose, 0)
 
 
-def noise_by_the_variance(init, log_likelihood):
-    def propose(state, noise):
-        new = init(combine((math.sqrt(1 - 0.25), state.position), (0.25, noise)))
-        return core.Proposal(new, state, new.log_likelihood - state.log_likelihood)
-
-    return propose
-
-
 # Hamiltonian samplers.
 
 
@@ -390,17 +400,6 @@ def wrong_refreshment(log_likelihood):
         return right.propose(state, combine((scale, noise)))
 
     return core.metropolis_algorithm(right.init, propose, 1)
-
-
-def without_kinetic_energy(init, log_likelihood):
-    def propose(state, noise):
-        end, momentum = state, noise
-        for _ in range(4):
-            end, momentum = leapfrog(init, 0.35, end, momentum)
-        change = 0.5 * squared_norm_change(end.position, state.position)
-        return core.Proposal(end, state, end.log_likelihood - state.log_likelihood - change)
-
-    return propose
 
 
 def old_gradient_in_the_second_kick(init, log_likelihood, e=0.05):
@@ -434,7 +433,7 @@ def turned(first, last, counted):
 
         return propose
 
-    return with_proposal(core.gradient_init, propose_of)
+    return gradient_proposal(propose_of)
 
 
 # Slices.
@@ -614,130 +613,76 @@ def label_pcn(log_likelihood):
     return samplers.pcn(log_likelihood, 0.4)
 
 
+MARGINAL, FUNCTION, WEIGHTS = (make_target(coordinates) for coordinates in ("marginal", "function", "weights"))
+PCN, PCNL, MALA, RWMH = (make_sampler(name) for name in ("pcn", "pcnl", "mala", "rwmh"))
+WEIGHTS_PCN = make_sampler("pcn", "weights")
+gradient_proposal = functools.partial(with_proposal, core.gradient_init)
+plain_proposal = functools.partial(with_proposal, core.plain_init)
 BUGS = {
-    "dropped log det": Bug(evidence(0.0, -0.5), make_sampler("pcn")),
-    "printed sign of the quadratic form": Bug(evidence(-OUTPUTS / 2, 0.5), make_sampler("pcn")),
-    "det Sigma proportional to det K": Bug(evidence(OUTPUTS / 2, -0.5), make_sampler("pcn")),
-    "log det counted once, not per output": Bug(evidence(-0.5, -0.5), make_sampler("pcn")),
-    "published pCNL potential (misfit alone)": Bug(
-        edited("reparametrised", log_likelihood=misfit_alone),
-        make_sampler("pcnl"),
-    ),
-    "Sigma in place of its square root": Bug(
-        edited("reparametrised", to_weights=covariance_instead_of_root),
-        make_sampler("pcn"),
-    ),
-    "readout mean in place of a draw": Bug(edited("marginal", to_weights=readout_mean_only), make_sampler("pcn")),
-    "pathwise draw without observation noise": Bug(
-        edited("marginal", to_weights=readout_without_noise),
-        make_sampler("pcn"),
-    ),
-    "s in place of s^2": Bug(edited("weights", log_likelihood=standard_deviation_for_variance), make_sampler("pcn")),
-    "Algorithm 2's ratio": Bug(
-        make_target("marginal"),
-        with_log_ratio(make_sampler("pcnl"), posterior_difference),
-    ),
-    "printed pCNL acceptance": Bug(
-        make_target("marginal"),
-        with_log_ratio(make_sampler("pcnl"), printed_pcnl_ratio(0.6)),
-    ),
-    "expanded pCNL ratio of the appendix": Bug(
-        make_target("marginal"),
-        with_log_ratio(make_sampler("pcnl"), expanded_pcnl_ratio(0.6)),
-    ),
-    "equation 5 without the Gaussian factor": Bug(
-        make_target("marginal"),
-        with_log_ratio(make_sampler("pcn"), proposal_ratio_without_prior),
-    ),
-    "published acceptance without the prior": Bug(
-        edited("reparametrised", log_likelihood=readout_prior_dropped),
-        make_sampler("pcn"),
-    ),
-    "wrong delta": Bug(make_target("marginal"), with_proposal(core.gradient_init, pcnl_with_delta_equal_to_step_size)),
-    "missing prior term in RW-MH": Bug(
-        make_target("marginal"),
-        with_log_ratio(make_sampler("rwmh"), likelihood_difference),
-    ),
-    "MALA without proposal correction": Bug(
-        make_target("marginal"),
-        with_log_ratio(make_sampler("mala"), posterior_difference),
-    ),
-    "pCN with 1 - b in place of sqrt(1 - b^2)": Bug(
-        make_target("marginal"),
-        with_proposal(core.plain_init, pcn_with_wrong_contraction),
-    ),
-    "prior counted twice in pCN": Bug(
-        make_target("marginal"),
-        with_log_ratio(make_sampler("pcn"), posterior_difference),
-    ),
-    "HMC without the half kicks": Bug(make_target("weights"), with_proposal(core.gradient_init, hmc_without_last_kick)),
-    "HMC without the prior's energy": Bug(
-        make_target("marginal"),
-        with_proposal(core.gradient_init, hmc_without_prior_energy),
-    ),
-    "underdamped without momentum flip": Bug(make_target("weights"), underdamped_without_flip),
-    "acceptance without randomness": Bug(make_target("marginal"), accept_without_randomness),
-}
-BUGS |= {
-    "stale gradient after a rejection": Bug(
-        make_target("marginal"), with_states(make_sampler("mala"), gradient_of_the_rejected)
-    ),
-    "stale gradient after an acceptance": Bug(
-        make_target("marginal"), with_states(make_sampler("mala"), gradient_of_before)
-    ),
-    "stale log-likelihood after an acceptance": Bug(
-        make_target("marginal"), with_states(make_sampler("pcn"), log_likelihood_of_before)
-    ),
-    "Langevin without accepting or rejecting": Bug(make_target("marginal"), with_states(make_sampler("mala"), always)),
-    "one key for proposal and acceptance": Bug(make_target("marginal"), one_key),
-    "only accepted states are kept": Bug(make_target("marginal"), accepted_only),
-    "step size that depends on the state": Bug(make_target("marginal"), step_size_of_the_state),
-    "variance in place of standard deviation of the noise": Bug(
-        make_target("marginal"), with_proposal(core.plain_init, noise_by_the_variance)
-    ),
-    "momentum never refreshed": Bug(make_target("marginal"), same_momentum_for_ever),
-    "momentum refreshed by 1 - c": Bug(make_target("marginal"), wrong_refreshment),
-    "HMC without kinetic energy": Bug(
-        make_target("marginal"), with_proposal(core.gradient_init, without_kinetic_energy)
-    ),
-    "old gradient in the second half kick": Bug(
-        make_target("weights"), with_proposal(core.gradient_init, old_gradient_in_the_second_kick)
-    ),
-    "Hilbert-space HMC: work of the last kick": Bug(make_target("function"), turned(0.5, 0.5, counted=False)),
-    "Hilbert-space HMC: uneven kicks": Bug(make_target("function"), turned(1.0, 0.0, counted=True)),
+    "dropped log det": Bug(evidence(0.0, -0.5), PCN),
+    "printed sign of the quadratic form": Bug(evidence(-OUTPUTS / 2, 0.5), PCN),
+    "det Sigma proportional to det K": Bug(evidence(OUTPUTS / 2, -0.5), PCN),
+    "log det counted once, not per output": Bug(evidence(-0.5, -0.5), PCN),
+    "published pCNL potential (misfit alone)": Bug(edited("reparametrised", log_likelihood=misfit_alone), PCNL),
+    "Sigma in place of its square root": Bug(edited("reparametrised", to_weights=covariance_instead_of_root), PCN),
+    "readout mean in place of a draw": Bug(edited("marginal", to_weights=readout_mean_only), PCN),
+    "pathwise draw without observation noise": Bug(edited("marginal", to_weights=readout_without_noise), PCN),
+    "s in place of s^2": Bug(edited("weights", log_likelihood=standard_deviation_for_variance), PCN),
+    "Algorithm 2's ratio": Bug(MARGINAL, with_log_ratio(PCNL, posterior_difference)),
+    "printed pCNL acceptance": Bug(MARGINAL, with_log_ratio(PCNL, printed_pcnl_ratio(0.6))),
+    "expanded pCNL ratio of the appendix": Bug(MARGINAL, with_log_ratio(PCNL, expanded_pcnl_ratio(0.6))),
+    "equation 5 without the Gaussian factor": Bug(MARGINAL, with_log_ratio(PCN, proposal_ratio_without_prior)),
+    "published acceptance without the prior": Bug(edited("reparametrised", log_likelihood=readout_prior_dropped), PCN),
+    "wrong delta": Bug(MARGINAL, gradient_proposal(pcnl_with_delta_equal_to_step_size)),
+    "missing prior term in RW-MH": Bug(MARGINAL, with_log_ratio(RWMH, likelihood_difference)),
+    "MALA without proposal correction": Bug(MARGINAL, with_log_ratio(MALA, posterior_difference)),
+    "pCN with 1 - b in place of sqrt(1 - b^2)": Bug(MARGINAL, pcn_with(1 - 0.5, 0.5)),
+    "prior counted twice in pCN": Bug(MARGINAL, with_log_ratio(PCN, posterior_difference)),
+    "HMC without the half kicks": Bug(WEIGHTS, gradient_proposal(hmc_without_last_kick)),
+    "HMC without the prior's energy": Bug(MARGINAL, hmc_with_energy(kinetic_alone)),
+    "underdamped without momentum flip": Bug(WEIGHTS, underdamped_without_flip),
+    "acceptance without randomness": Bug(MARGINAL, accept_without_randomness),
+    "stale gradient after a rejection": Bug(MARGINAL, with_states(MALA, gradient_of_the_rejected)),
+    "stale gradient after an acceptance": Bug(MARGINAL, with_states(MALA, gradient_of_before)),
+    "stale log-likelihood after an acceptance": Bug(MARGINAL, with_states(PCN, log_likelihood_of_before)),
+    "Langevin without accepting or rejecting": Bug(MARGINAL, with_states(MALA, always)),
+    "one key for proposal and acceptance": Bug(MARGINAL, one_key),
+    "only accepted states are kept": Bug(MARGINAL, accepted_only),
+    "step size that depends on the state": Bug(MARGINAL, step_size_of_the_state),
+    "variance in place of standard deviation of the noise": Bug(MARGINAL, pcn_with(math.sqrt(1 - 0.25), 0.25)),
+    "momentum never refreshed": Bug(MARGINAL, same_momentum_for_ever),
+    "momentum refreshed by 1 - c": Bug(MARGINAL, wrong_refreshment),
+    "HMC without kinetic energy": Bug(MARGINAL, hmc_with_energy(prior_alone)),
+    "old gradient in the second half kick": Bug(WEIGHTS, gradient_proposal(old_gradient_in_the_second_kick)),
+    "Hilbert-space HMC: work of the last kick": Bug(FUNCTION, turned(0.5, 0.5, counted=False)),
+    "Hilbert-space HMC: uneven kicks": Bug(FUNCTION, turned(1.0, 0.0, counted=True)),
     "slice: threshold without a logarithm": Bug(
-        make_target("function"), sliced(level=lambda value, uniform: value - uniform), slow=True
+        FUNCTION, sliced(level=lambda value, uniform: value - uniform), slow=True
     ),
-    "slice: threshold drawn anew for every candidate": Bug(make_target("function"), sliced(new_levels=True), slow=True),
-    "slice: bracket that begins at the position": Bug(make_target("function"), sliced(from_position=True), slow=True),
-    "scale of the hidden biases": Bug(of_another_network("marginal", bias_std=1.0), make_sampler("pcn")),
+    "slice: threshold drawn anew for every candidate": Bug(FUNCTION, sliced(new_levels=True), slow=True),
+    "slice: bracket that begins at the position": Bug(FUNCTION, sliced(from_position=True), slow=True),
+    "scale of the hidden biases": Bug(of_another_network("marginal", bias_std=1.0), PCN),
     "features not divided by the root of the width": Bug(
-        of_another_network("weights", readout_weight_std=1.5 * math.sqrt(3)), make_sampler("pcn", "weights")
+        of_another_network("weights", readout_weight_std=1.5 * math.sqrt(3)), WEIGHTS_PCN
     ),
-    "mean over rows in place of their sum": Bug(edited("function", log_likelihood=mean_over_rows), make_sampler("pcn")),
-    "a row left out": Bug(a_row_left_out, make_sampler("pcn")),
-    "hidden weights of least norm": Bug(with_hidden_weights(lambda known, noise: known), make_sampler("pcn")),
-    "hidden weights with all of the noise": Bug(
-        with_hidden_weights(lambda known, noise: known + noise), make_sampler("pcn")
-    ),
-    "readout from its prior": Bug(edited("function", to_weights=readout_of_the_prior), make_sampler("pcn")),
-    "two roots of one kernel": Bug(two_roots, make_sampler("pcn"), "two hidden layers"),
+    "mean over rows in place of their sum": Bug(edited("function", log_likelihood=mean_over_rows), PCN),
+    "a row left out": Bug(a_row_left_out, PCN),
+    "hidden weights of least norm": Bug(with_hidden_weights(lambda known, noise: known), PCN),
+    "hidden weights with all of the noise": Bug(with_hidden_weights(lambda known, noise: known + noise), PCN),
+    "readout from its prior": Bug(edited("function", to_weights=readout_of_the_prior), PCN),
+    "two roots of one kernel": Bug(two_roots, PCN, "two hidden layers"),
     "frames of lumped weights not turned": Bug(grid.wide_target, frames_not_turned, "all weights"),
     "unknown noise without its normalisation": Bug(
-        with_unknown_noise("weights", lambda u, y: y.size * log_noise(u, y)),
-        make_sampler("pcn", "weights"),
-        "unknown noise",
+        with_unknown_noise("weights", lambda u, y: y.size * log_noise(u, y)), WEIGHTS_PCN, "unknown noise"
     ),
     "unknown noise: determinant of the primal form alone": Bug(
-        with_unknown_noise("marginal", lambda u, y: y.size * log_noise(u, y)), make_sampler("pcn"), "unknown noise"
+        with_unknown_noise("marginal", lambda u, y: y.size * log_noise(u, y)), PCN, "unknown noise"
     ),
-    "unknown noise: Jacobian of the logarithm": Bug(
-        with_unknown_noise("marginal", log_noise), make_sampler("pcn"), "unknown noise"
-    ),
+    "unknown noise: Jacobian of the logarithm": Bug(with_unknown_noise("marginal", log_noise), PCN, "unknown noise"),
     "unknown noise: prior counted twice": Bug(
-        with_unknown_noise("function", lambda u, y: -0.5 * u.z**2), make_sampler("pcn"), "unknown noise"
+        with_unknown_noise("function", lambda u, y: -0.5 * u.z**2), PCN, "unknown noise"
     ),
-    "unknown noise: readout at the median": Bug(readout_at_the_median, make_sampler("pcn"), "unknown noise"),
+    "unknown noise: readout at the median": Bug(readout_at_the_median, PCN, "unknown noise"),
     "unknown scale: readout without it": Bug(readout_without_its_scale, label_pcn, "softmax of unknown scale"),
     "classes not normalised": Bug(of_logits("weights", lambda f, y: jnp.sum(y * f)), label_pcn, "softmax"),
     "softmax over inputs": Bug(

@@ -61,3 +61,14 @@ def test_function_space_has_the_law_of_the_weights(widths):
         laws[coordinates] = np.asarray(compiled(lambda k, draw=draw: jax.lax.map(draw, k, batch_size=1000))(keys))
     p_values = [ks_2samp(a, b).pvalue for a, b in zip(laws["function"].T, laws["marginal"].T, strict=True)]
     assert len(p_values) * min(p_values) > ALPHA
+
+
+@pytest.mark.long
+def test_class_probabilities_agree_between_coordinates():
+    """Two chains that share nothing but the posterior: probabilities and their products at new inputs."""
+    weights, function = (agreement.label_moments(coordinates, steps=2_000) for coordinates in ("weights", "function"))
+    assert min(weights.ess, function.ess) > 300, "too few effective draws to show anything"
+    p_values = agreement.p_values(weights, function)
+    assert p_values.size * p_values.min() > ALPHA
+    # The data are seen: the prior has probability 1/3 for every class.
+    assert np.abs(function.mean[:9] - 1 / 3).max() > 0.1

@@ -1,24 +1,11 @@
-"""A scale sampled with the chain is exact: the joint law of scale, weights and data is conserved."""
+"""A scale sampled with the chain is found; test_exactness.py has the joint tests."""
 
 import numpy as np
 import pytest
 from grid import NOISE_PRIOR
 from harness import NETWORK, X
-from test_exactness import check, parameters
 
 import widebnn
-
-SHORT = ("pcn", "hilbert_hmc")
-
-
-@pytest.mark.parametrize(
-    ("setting", "sampler", "coordinates"),
-    parameters(
-        {"unknown noise", "noise of every row", "softmax of unknown scale"}, lambda _, kernel, __: kernel in SHORT
-    ),
-)
-def test_conservation_and_geweke(setting, sampler, coordinates):
-    check(setting, sampler, coordinates)
 
 
 def test_noise_is_found():

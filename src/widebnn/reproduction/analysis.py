@@ -42,16 +42,16 @@ def summarise_cell(stored: xr.Dataset) -> Row:
     }
     if cell.is_reference:
         row["jeffreys"] = float(stored["lp"].mean()) - float(stored.attrs["prior_log_likelihood"])
-    with warnings.catch_warnings():
+    for name in STATISTICS:
+        values = stored[name].values
         # A chain that never moved is an outcome here: no effective samples.
-        warnings.filterwarnings("ignore", message=".*is not defined.*")
-        for name in STATISTICS:
-            values = stored[name].values
-            sizes = np.nan_to_num(published_ess(values) / draws)
-            row[name] = {"ess": float(sizes.mean()), "ess_min": float(sizes.min()), "ess_max": float(sizes.max())}
+        sizes = np.nan_to_num(published_ess(values) / draws)
+        row[name] = {"ess": float(sizes.mean()), "ess_min": float(sizes.min()), "ess_max": float(sizes.max())}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*is not defined.*")
             for kind in ("bulk", "tail"):
                 row[name][f"{kind}_ess"] = float(np.nan_to_num(ess(values, method=kind) / draws).mean())
-            _add_rates(row, name)
+        _add_rates(row, name)
     return row
 
 
@@ -109,18 +109,19 @@ def rhat_against_steps(stored: xr.Dataset, at_steps: tuple[int, ...]) -> Row:
     """
     cell = cell_of(stored)
     both = np.concatenate([stored[name].values for name in STATISTICS], axis=2)
-    found: Row = {
-        "cell": cell.name, "sampler": cell.sampler, "step_size": cell.step_size, "width": cell.width,
-        "rank_rhat": float(np.mean(rhat(both))), "steps": [], "mean": [], "std": [],
-    }  # fmt: skip
+    found: Row = {name: getattr(cell, name) for name in ("sampler", "step_size", "width")}
+    found |= {
+        "cell": cell.name,
+        "rank_rhat": float(np.mean(rhat(both))),
+        "steps": list(at_steps),
+        "mean": [],
+        "std": [],
+    }
     for steps in at_steps:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*is not defined.*")
-            values = published_rhat(both[:, : steps // cell.thin])
+        values = published_rhat(both[:, : steps // cell.thin])
         finite = values[np.isfinite(values)]
-        found["steps"].append(steps)
-        found["mean"].append(float(finite.mean()) if finite.size else float("nan"))
-        found["std"].append(float(finite.std()) if finite.size else float("nan"))
+        for name in ("mean", "std"):
+            found[name].append(float(getattr(finite, name)()) if finite.size else float("nan"))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from pathlib import Path
 from typing import Any
@@ -30,16 +31,8 @@ START_STEPS = 150
 """Steps of Hilbert-space HMC from the prior to the bulk of the posterior, while it finds its own step size."""
 MOMENTUM_REFRESH = 0.01
 """Share of the momentum's variance that the published Langevin code renews per step."""
-
-DIMENSIONS: dict[str, tuple[str, ...]] = {
-    "weights": ("projection",),
-    "predictions": ("projection",),
-    "f_test": ("test_input", "output"),
-    "lp": (),
-    "acceptance_rate": (),
-}
-"""Variables of a stored run, and their dimensions after chain and draw."""
-
+DIMENSIONS = {"weights": ("projection",), "predictions": ("projection",), "f_test": ("test_input", "output")}
+"""Dimensions of the stored variables after chain and draw."""
 LABELS = {
     "pcn": "pCN",
     "pcnl": "pCNL",
@@ -69,6 +62,8 @@ class Cell:
     start: str = "prior"
     """``prior``: chains start at draws from N(0, I), as in the paper; ``posterior``: where Hilbert-space HMC gets in
     ``START_STEPS`` steps, so that a short burn-in is enough whatever the step size."""
+    data: str = ""
+    """Checksum of the data set: a result of other data is not this cell's."""
 
     @property
     def kind(self) -> tuple[str, int, int, int, int]:
@@ -102,17 +97,13 @@ class Cell:
         steps = self.chains * (self.steps + self.burn_in)
         return 8.0 + steps * gradients.get(self.sampler, 1.0) * self.depth * (600 + self.width) * 8e-6
 
-    def accepts(self, stored: xr.Dataset) -> bool:
-        """Whether a stored run is this cell's and has everything that figures and tables need."""
-        sizes = {"chain": self.chains, "draw": self.steps // self.thin, "projection": PROJECTIONS}
-        if cell_of(stored) != self or any(stored.sizes[name] != size for name, size in sizes.items()):
-            return False
-        for name, dimensions in DIMENSIONS.items():
-            if stored[name].dims != ("chain", "draw", *dimensions) or not np.isfinite(stored[name]).all():
-                return False
-        needed = ("ms_per_step", "dimension", "gradients_per_step", "prior_log_likelihood")
-        numbers = [float(stored.attrs[name]) for name in needed[: 4 if self.is_reference else 3]]
-        return min(numbers[:2]) > 0 and all(map(math.isfinite, numbers))
+
+def data_checksum(dataset: Dataset) -> str:
+    """SHA-256 of the arrays that a cell sees: training inputs and targets, and test inputs."""
+    digest = hashlib.sha256()
+    for array in (dataset.x_train, dataset.y_train, dataset.x_test):
+        digest.update(f"{array.shape} {array.dtype.str}".encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def build_target(cell: Cell, dataset: Dataset) -> Posterior:
@@ -120,15 +111,9 @@ def build_target(cell: Cell, dataset: Dataset) -> Posterior:
     network = dense(dataset.x_train.shape[1], [cell.width] * cell.depth)
     if cell.sampler == "pcnl_published":
         return published_pcnl_target(network, dataset.x_train, dataset.y_train, NOISE, dataset.x_test)
-    whole = cell.depth == 1 and cell.sampler != "marginal_pcn"
-    return posterior(
-        network,
-        dataset.x_train,
-        dataset.y_train,
-        noise=NOISE,
-        coordinates="full" if whole else "function",
-        carry=dataset.x_test,
-    )
+    system = "full" if cell.depth == 1 and cell.sampler != "marginal_pcn" else "function"
+    x, y, carry = dataset.x_train, dataset.y_train, dataset.x_test
+    return posterior(network, x, y, noise=NOISE, coordinates=system, carry=carry)
 
 
 def sampler_options(cell: Cell) -> tuple[str, dict[str, Any]]:
@@ -144,17 +129,9 @@ def sampler_options(cell: Cell) -> tuple[str, dict[str, Any]]:
 
 def find_start(cell: Cell, dataset: Dataset, progress: bool | RichProgress | None = False) -> Any:
     """Find positions of all chains in the bulk of the posterior, the same for all cells of one kind."""
+    options: dict[str, Any] = {"chains": cell.chains, "seed": cell.seed + 1, "progress": progress}
     target = build_target(cell, dataset)
-    result = sample(
-        target,
-        "auto",
-        steps=1,
-        burn_in=START_STEPS,
-        chains=cell.chains,
-        seed=cell.seed + 1,
-        collect=lambda key, u: {},
-        progress=progress,
-    )
+    result = sample(target, "auto", steps=1, burn_in=START_STEPS, collect=lambda key, u: {}, **options)
     if result.interrupted:
         raise KeyboardInterrupt
     return result.last
@@ -178,25 +155,17 @@ def run_cell(
 
     Returns:
         ``weights``, ``predictions``, ``f_test``, ``lp`` and ``acceptance_rate`` by chain and draw.
+
+    Raises:
+        WidebnnError: The sampler needs a step size and the cell has none.
     """
     target = build_target(cell, dataset)
     if initial is None and cell.start == "posterior":
         initial = find_start(cell, dataset, progress)
     name, options = sampler_options(cell)
-    result = sample(
-        target,
-        name,
-        steps=cell.steps,
-        burn_in=cell.burn_in,
-        thin=cell.thin,
-        chains=cell.chains,
-        seed=cell.seed,
-        collect=_collect(target, dataset),
-        initial=initial,
-        progress=progress,
-        store=store,
-        **options,
-    )
+    options |= {"steps": cell.steps, "burn_in": cell.burn_in, "thin": cell.thin, "chains": cell.chains}
+    options |= {"seed": cell.seed, "initial": initial, "progress": progress, "store": store}
+    result = sample(target, name, collect=_collect(target, dataset), **options)
     if result.interrupted:
         raise KeyboardInterrupt
     return _to_dataset(cell, result, target)
@@ -220,7 +189,7 @@ def _collect(target: Posterior, dataset: Dataset):
 def _to_dataset(cell: Cell, result: Result, target: Posterior) -> xr.Dataset:
     """Everything that figures and tables need, and the cell itself."""
     draws = result.draws | {name: result.stats[name] for name in ("lp", "acceptance_rate")}
-    attributes = {f"cell_{name}": value for name, value in dataclasses.asdict(cell).items() if value is not None}
+    attributes = {f"cell_{name}": value for name, value in dataclasses.asdict(cell).items() if value not in (None, "")}
     attributes |= {
         "dimension": target.dimension,
         "ms_per_step": result.ms_per_step,
@@ -231,7 +200,7 @@ def _to_dataset(cell: Cell, result: Result, target: Posterior) -> xr.Dataset:
     if cell.is_reference:
         attributes["prior_log_likelihood"] = _prior_log_likelihood(target, cell.seed)
     return xr.Dataset(
-        {name: (("chain", "draw", *DIMENSIONS[name]), values) for name, values in draws.items()},
+        {name: (("chain", "draw", *DIMENSIONS.get(name, ())), values) for name, values in draws.items()},
         coords={"draw": cell.burn_in + cell.thin * np.arange(1, result.steps // cell.thin + 1)},
         attrs=attributes,
     )
@@ -247,5 +216,5 @@ def _prior_log_likelihood(target: Posterior, seed: int) -> float:
 def cell_of(stored: xr.Dataset) -> Cell:
     """Return the cell that a stored run belongs to."""
     values = {name.removeprefix("cell_"): value for name, value in stored.attrs.items() if name.startswith("cell_")}
-    kinds = {"sampler": str, "start": str, "step_size": float}
+    kinds = {"sampler": str, "start": str, "data": str, "step_size": float}
     return Cell(**{"step_size": None} | {name: kinds.get(name, int)(value) for name, value in values.items()})

@@ -17,9 +17,6 @@ from typing import Any
 from widebnn.compilation import keep_compiled_in
 from widebnn.errors import WidebnnError, check_integer
 
-ATTEMPTS = 3
-"""How often a job is run that ends in an unexpected error or whose process is lost."""
-
 
 @dataclasses.dataclass
 class Engine:
@@ -29,8 +26,6 @@ class Engine:
     stop: Callable[[], Any]
     at_once: int | None = None
     """How many jobs to submit at a time, None for all."""
-    attempts: int = 1
-    """How often to submit a job that fails: once where the engine itself retries."""
 
 
 @contextlib.contextmanager
@@ -42,6 +37,9 @@ def local_engine(workers: int | None = None) -> Iterator[Engine]:
 
     Yields:
         An engine for :func:`sweep`.
+
+    Raises:
+        WidebnnError: ``workers`` is not a positive integer.
     """
     workers = max(1, (os.cpu_count() or 1) // 2) if workers is None else check_integer("workers", workers, 1)
     spawn = multiprocessing.get_context("spawn")
@@ -65,7 +63,7 @@ def local_engine(workers: int | None = None) -> Iterator[Engine]:
             for child in multiprocessing.active_children():
                 child.terminate()
 
-        yield Engine(submit, stop, workers, ATTEMPTS)
+        yield Engine(submit, stop, workers)
 
 
 def _start_worker(compiled: str) -> None:
@@ -76,7 +74,7 @@ def _start_worker(compiled: str) -> None:
 
 @contextlib.contextmanager
 def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[Engine]:
-    """Run jobs on a Ray cluster, which itself retries jobs whose process or machine is lost.
+    """Run jobs on a Ray cluster.
 
     Args:
         address: ``HOST:PORT`` of the cluster or ``auto``; by default a cluster is started on this machine.
@@ -96,9 +94,10 @@ def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[
     if own:
         _connect(ray, address)
     flags = {name: os.environ[name] for name in ("XLA_FLAGS", "NPROC") if name in os.environ}
+    environment = {"runtime_env": {"env_vars": flags}} if flags else {}
     remote: Any = ray.remote
-    options = {"num_cpus": cpus_per_job, "max_retries": ATTEMPTS - 1, "retry_exceptions": True}
-    task = remote(**options, **({"runtime_env": {"env_vars": flags}} if flags else {}))(_call)
+    # The sweep retries, from the last checkpoint and with a message: Ray must not do it too.
+    task = remote(num_cpus=cpus_per_job, max_retries=0, **environment)(lambda function, *rest: function(*rest))
     running: list[Any] = []
 
     def submit(*call: Any) -> concurrent.futures.Future:
@@ -110,10 +109,6 @@ def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[
     finally:
         if own:
             ray.shutdown()
-
-
-def _call(function: Callable[..., Any], *arguments: Any) -> Any:
-    return function(*arguments)
 
 
 def _connect(ray: Any, address: str | None) -> None:

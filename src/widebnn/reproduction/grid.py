@@ -18,17 +18,16 @@ from rich.progress import Progress as RichProgress
 from widebnn.data import Dataset
 from widebnn.durable import DamageError, make_folder, output, read_record, write_bytes, write_record
 from widebnn.errors import WidebnnError
-from widebnn.reproduction.cells import Cell, build_target, find_start, run_cell
+from widebnn.reproduction.cells import Cell, build_target, data_checksum, find_start, run_cell
 from widebnn.reproduction.engines import Engine, local_engine
 from widebnn.reproduction.published import RHAT_STEP_SIZE
-from widebnn.reproduction.sweep import load, sweep
+from widebnn.reproduction.sweep import sweep
 from widebnn.sampling.driver import position_shapes
 
 EXPERIMENTS = ("acceptance", "ess", "rhat", "traces", "beyond")
 PAPER_SAMPLERS = ("lmc", "underdamped", "pcn", "pcnl")
 BEYOND = ("marginal_pcn", "pcnl_published", "hilbert_hmc", "elliptical_slice")
 RHAT_CHAINS = 3
-LARGEST_CONFIG = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,31 +104,26 @@ def plan(
             cell = Cell(sampler, step_size, width, depth, steps, burn_in, thin, chains, seed, start)
             cells.setdefault(cell.name, cell)
 
-    for experiment in experiments:
-        if experiment in ("acceptance", "ess", "traces"):
-            for sampler, width, step_size in itertools.product(PAPER_SAMPLERS, widths, step_sizes):
+    wanted = set(experiments)
+    if wanted & {"acceptance", "ess", "traces"}:
+        for sampler, width, step_size in itertools.product(PAPER_SAMPLERS, widths, step_sizes):
+            add(sampler, step_size, width)
+    if "rhat" in wanted:
+        for sampler, width in itertools.product(PAPER_SAMPLERS, scale.rhat_widths):
+            add(sampler, RHAT_STEP_SIZE, width, steps=max(scale.rhat_steps), burn_in=0, chains=RHAT_CHAINS)
+    if "beyond" in wanted:
+        fast = {"steps": scale.fast_steps, "burn_in": scale.fast_steps, "thin": 1}
+        for width in widths:
+            for sampler, step_size in itertools.product(("marginal_pcn", "pcnl_published"), step_sizes[:2]):
                 add(sampler, step_size, width)
-        if experiment == "rhat":
-            for sampler, width in itertools.product(PAPER_SAMPLERS, scale.rhat_widths):
-                add(sampler, RHAT_STEP_SIZE, width, steps=max(scale.rhat_steps), burn_in=0, chains=RHAT_CHAINS)
-        if experiment == "beyond":
-            fast = {"steps": scale.fast_steps, "burn_in": scale.fast_steps, "thin": 1}
-            for width in widths:
-                for sampler, step_size in itertools.product(("marginal_pcn", "pcnl_published"), step_sizes[:2]):
-                    add(sampler, step_size, width)
-                add("pcn", None, width)
-                add("hilbert_hmc", None, width, **fast)
-                add("elliptical_slice", None, width, **fast)
-            width = min(widths, key=lambda width: abs(width - 1024))
-            for depth in scale.depths:
-                add("pcn", step_sizes[len(step_sizes) // 2], width, depth)
-                add("hilbert_hmc", None, width, depth, **fast)
+            add("pcn", None, width)
+            add("hilbert_hmc", None, width, **fast)
+            add("elliptical_slice", None, width, **fast)
+        width = min(widths, key=lambda width: abs(width - 1024))
+        for depth in scale.depths:
+            add("pcn", step_sizes[len(step_sizes) // 2], width, depth)
+            add("hilbert_hmc", None, width, depth, **fast)
     return sorted(cells.values(), key=lambda cell: cell.work)
-
-
-def load_cell(folder: Path, cell: Cell) -> xr.Dataset | None:
-    """Read a finished cell; None if there is none, if it is corrupted or if it is another cell's."""
-    return load(folder, cell.name, cell)
 
 
 def run_grid(
@@ -155,10 +149,16 @@ def run_grid(
     ordered = sorted(cells, key=lambda cell: (cell.depth, cell.chains, cell.width, cell.kind, cell.work))
     run = functools.partial(run_one, dataset, folder)
     with contextlib.nullcontext(engine) if engine is not None else local_engine() as chosen:
-        results = sweep({cell.name: cell for cell in ordered}, run, folder, chosen, say)
+        results = sweep(with_data(ordered, dataset), run, folder, chosen, say)
     for path in (folder / "cells").glob("start-*"):
         path.unlink()
     return results
+
+
+def with_data(cells: Iterable[Cell], dataset: Dataset) -> dict[str, Cell]:
+    """The cells by name, bound to a data set by its checksum."""
+    checksum = data_checksum(dataset)
+    return {cell.name: dataclasses.replace(cell, data=checksum) for cell in cells}
 
 
 def run_one(dataset: Dataset, folder: Path, cell: Cell, store: Path, progress: RichProgress) -> xr.Dataset:
@@ -188,10 +188,10 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
 
     Args:
         folder: Where results are kept; it is created.
-        config: Settings, as JSON has them.
+        config: Settings and the checksum of the data, as JSON has them.
 
     Raises:
-        WidebnnError: The folder holds results of other settings, or its record is corrupted.
+        WidebnnError: The folder holds results of other settings or data, or its record is corrupted.
     """
     make_folder(folder)
     path = folder / "config.json"
@@ -200,11 +200,9 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
             write_bytes(path, json.dumps(config, indent=1).encode() + b"\n")
         return
     try:
-        if not path.is_file() or path.stat().st_size > LARGEST_CONFIG:
-            raise ValueError("not a small file")
-        old = json.loads(path.read_text(encoding="utf-8"))
-        changed = ", ".join(f"{name} = {old.get(name)!r}" for name in config if old.get(name) != config[name])
-    except (ValueError, AttributeError, RecursionError) as error:
+        old = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError) as error:
         raise WidebnnError(f"{path} is corrupted ({error}); remove it or choose another --out.") from None
+    changed = ", ".join(f"{name} = {old.get(name)!r}" for name in config if old.get(name) != config[name])
     if changed:
-        raise WidebnnError(f"{folder} holds a run with {changed}; choose another --out, or the same settings.")
+        raise WidebnnError(f"{folder} holds a run with {changed}; choose another --out, or the same settings and data.")

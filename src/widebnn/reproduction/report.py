@@ -33,7 +33,15 @@ from widebnn.reproduction.figures import draw_figures
 from widebnn.reproduction.grid import Scale
 
 VERSIONS = ("widebnn", "jax", "jaxlib", "numpy", "scipy", "arviz-stats")
-TITLE = "Function-space MCMC for wide Bayesian networks, re-run"
+INTRODUCTION = """# Function-space MCMC for wide Bayesian networks, re-run
+
+The experiments of Pezzetti, Favaro and Peluchetti (AISTATS 2025), recomputed with the corrected formulas by widebnn."""
+NOTES = """Means over 100 projections. Bulk and tail are ArviZ's rank-normalised effective sample sizes. Per step, per
+gradient and per second follow from the pooled value where there is one, else from the paper's.
+
+## Environment
+
+"""
 CAPTIONS = {
     "acceptance": "Acceptance rate against width (figure 1 of the paper).{hollow}",
     "ess": "Effective samples per stored draw (figure 2 of the paper). Lines: autocorrelations pooled over 100 random "
@@ -62,24 +70,7 @@ CELL_COLUMNS = {
     "ess_per_gradient": "ESS/gradient",
     "ess_per_second": "ESS/s",
 }
-HEAD = f"""<!doctype html><html lang=en><meta charset=utf-8>
-<meta name=viewport content="width=device-width, initial-scale=1"><link rel=icon href=data:,>
-<title>{TITLE}</title><style>
-:root {{ color-scheme: light; }}
-body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 0 auto; padding: 1rem; }}
-h1 {{ font-size: 1.6rem; line-height: 1.2; }} h2 {{ font-size: 1.2rem; margin-top: 2rem; }}
-img {{ max-width: 100%; height: auto; }}
-figure {{ margin: 1rem 0; }} figcaption {{ color: #555; font-size: .9rem; }}
-.scroll {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; font-size: .85rem; }}
-th, td {{ border-bottom: 1px solid #ddd; padding: .25rem .6rem; text-align: left; vertical-align: top; }}
-td[style] {{ white-space: nowrap; }}
-th {{ border-bottom: 2px solid #888; }}
-.yes {{ color: #00654a; font-weight: 600; }} .no {{ color: #a33f00; font-weight: 600; }}
-@media (max-width: 40rem) {{ figure img {{ max-width: none; width: 46rem; }} }}
-@media print {{ .scroll {{ overflow: visible; }} table {{ font-size: .7rem; }} figure {{ break-inside: avoid; }} }}
-</style>
-"""
+TEMPLATE = Path(__file__).with_name("report_template.html")
 
 
 def write_report(
@@ -130,27 +121,16 @@ def report_page(summary: dict[str, Any], figures: Mapping[str, str]) -> str:
     """Markdown of the report: settings, results, and a row for each cell."""
     settings = {**summary["config"], "noise": NOISE, **summary["scale"]}
     shown = [[name, ", ".join(map(str, v)) if isinstance(v, (list, tuple)) else str(v)] for name, v in settings.items()]
-    parts = [
-        f"# {TITLE}",
-        "The experiments of Pezzetti, Favaro and Peluchetti (AISTATS 2025), recomputed with the corrected formulas by "
-        "widebnn.",
-        f"## Settings\n\n{table(['setting', 'value'], shown, '---')}",
-        *results_sections(summary, figures),
-    ]
+    parts = [INTRODUCTION, f"## Settings\n\n{table(['setting', 'value'], shown, '---')}"]
+    parts += results_sections(summary, figures)
+    header = ["cell", "acceptance", "ms/step", *CELL_COLUMNS.values()]
     for statistic in STATISTICS:
         rows = [
-            [row["cell"], number(row["acceptance"]), number(row["ms_per_step"])]
-            + [number(row[statistic].get(name)) for name in CELL_COLUMNS]
+            [row["cell"], *map(number, [row["acceptance"], row["ms_per_step"], *map(row[statistic].get, CELL_COLUMNS)])]
             for row in summary["cells"]
         ]
-        header = ["cell", "acceptance", "ms/step", *CELL_COLUMNS.values()]
         parts.append(f"## All cells: {statistic}\n\n{table(header, rows)}")
-    parts.append(
-        "Means over 100 projections. Bulk and tail are ArviZ's rank-normalised effective sample sizes. Per step, per "
-        "gradient and per second follow from the pooled value where there is one, else from the paper's."
-    )
-    parts.append(f"## Environment\n\n{versions(summary)}; seed {summary['config']['seed']}.")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, f"{NOTES}{versions(summary)}; seed {summary['config']['seed']}.\n"])
 
 
 def results_sections(summary: dict[str, Any], figures: Mapping[str, str], reasons: str = "") -> list[str]:
@@ -216,14 +196,14 @@ def _beyond_section(rows: list[dict[str, Any]]) -> str:
         lines.append([LABELS[sampler], *map(number, best)])
     header = ["effective samples of predictions per second, best step size", *map(str, widths)]
     parts = ["## Beyond the paper", table(header, lines)]
-    deep = sorted((row for row in rows if row["depth"] > 1), key=lambda row: (row["depth"], row["sampler"]))
-    if deep:
-        lines = []
-        for row in deep:
+    lines = []
+    for row in sorted(rows, key=lambda row: (row["depth"], row["sampler"])):
+        if row["depth"] > 1:
             size = "" if row["step_size"] is None else f", {row['step_size']:g}"
             label = f"{row['depth']} hidden layers, {LABELS[row['sampler']]}{size}"
             values = number(row["acceptance"]), number(row["predictions"]["ess_per_step"])
             lines.append([label, str(row["width"]), *values])
+    if lines:
         parts.append(table(["depth, sampler, step size", "width", "acceptance", "ESS per step, predictions"], lines))
     return "\n\n".join(parts)
 
@@ -240,7 +220,8 @@ def to_html(markdown: str, folder: Path) -> str:
     body = re.sub(r'<p><img src="([^"]+)" alt="([^"]*)" */?></p>', picture, body)
     body = re.sub(r"(?s)<table>.*?</table>", r'<div class="scroll">\g<0></div>', body)
     body = body.replace("<td>confirmed</td>", '<td class="yes">confirmed</td>')
-    return HEAD + re.sub("<td>(not confirmed|depends on [^<]*)</td>", r'<td class="no">\1</td>', body) + "</html>\n"
+    body = re.sub("<td>(not confirmed|depends on [^<]*)</td>", r'<td class="no">\1</td>', body)
+    return TEMPLATE.read_text(encoding="utf-8").replace("<!-- BODY -->", body)
 
 
 def table(header: list[str], rows: Iterable[list[str]], alignment: str = "---:") -> str:

@@ -15,7 +15,7 @@ import json
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from widebnn.errors import DamageWarning, WidebnnError
 from widebnn.reproduction.engines import Engine
 from widebnn.sampling.progress import display
 
+ATTEMPTS = 3
+"""How often a job is run that ends in an unexpected error or whose process is lost."""
 POLL_SECONDS = 0.3
 
 
@@ -43,9 +45,8 @@ def sweep(
     process or machine is lost, is retried from its last checkpoint, three runs in all. Other jobs continue.
 
     Args:
-        jobs: Jobs by name; names become file names. A job may have the attributes ``label``, its name in messages, and
-            ``work``, its relative cost, and a method ``accepts(stored)``, whether a stored result is its own; without
-            that ``repr(job)``, which is stored with the result, must be equal.
+        jobs: Jobs by name; names become file names. A stored result belongs to a job if ``repr(job)`` is unchanged. A
+            job may have the attributes ``label``, its name in messages, and ``work``, its relative cost.
         run: ``run(job, store, progress)``, a function of a module, returns an :class:`xarray.Dataset` and passes
             ``store`` and ``progress`` to :func:`widebnn.sample`, which makes the job resumable and shows its progress.
         folder: Folder of the sweep; it is created.
@@ -54,14 +55,15 @@ def sweep(
 
     Returns:
         The results by name, without those of jobs that failed.
+
+    Raises:
+        WidebnnError: A result cannot be written, or another process uses the folder.
     """
-    labels = {name: getattr(job, "label", name) for name, job in jobs.items()}
     found = {name: load(folder, name, job) for name, job in jobs.items()}
     waiting = [name for name, stored in found.items() if stored is None]
     attempts = dict.fromkeys(waiting, 0)
     running: dict[concurrent.futures.Future, str] = {}
-    work = {name: float(getattr(jobs[name], "work", 1.0)) for name in waiting}
-    with locked(folder / "cells"), _Display(labels, work, folder, say) as shown:
+    with locked(folder / "cells"), _Display(jobs, waiting, folder, say) as shown:
         try:
             while waiting or running:
                 while waiting and (engine.at_once is None or len(running) < engine.at_once):
@@ -72,13 +74,13 @@ def sweep(
                 shown.update(running.values())
                 for future in done:
                     name = running.pop(future)
-                    result = _outcome(future, labels[name])
+                    label, result = _label(jobs[name], name), _outcome(future)
                     if isinstance(result, xr.Dataset):
                         found[name] = _save(folder, name, jobs[name], result)
-                    elif isinstance(result, WidebnnError) or attempts[name] >= engine.attempts:
-                        warnings.warn(f"{labels[name]} failed and is left out: {_sentence(result)}", stacklevel=2)
+                    elif isinstance(result, WidebnnError) or attempts[name] >= ATTEMPTS:
+                        warnings.warn(f"{label} failed and is left out: {_sentence(result)}", stacklevel=2)
                     else:
-                        shown.say(f"{labels[name]} failed ({_sentence(result)}) and is retried")
+                        shown.say(f"{label} failed ({_sentence(result)}) and is retried")
                         waiting.append(name)
                         continue
                     shown.finish(name, found[name] is not None)
@@ -97,12 +99,13 @@ def _work(run: Any, job: Any, folder: Path, name: str) -> tuple[xr.Dataset | Wid
         warnings.simplefilter("default", UserWarning)
         try:
             result = run(job, cells / f"{name}.run", _Recorded(cells / f"{name}.progress"))
-        except WidebnnError as error:  # returned, not raised: no engine should retry it
+        except WidebnnError as error:  # returned, not raised: it would fail again
             result = error
-    return result, [str(each.message) for each in caught if issubclass(each.category, UserWarning)]
+    label = _label(job, name)
+    return result, [f"{label}: {each.message}" for each in caught if issubclass(each.category, UserWarning)]
 
 
-def _outcome(future: concurrent.futures.Future, label: str) -> xr.Dataset | BaseException:
+def _outcome(future: concurrent.futures.Future) -> xr.Dataset | BaseException:
     try:
         result, remarks = future.result()
     except KeyboardInterrupt:
@@ -110,13 +113,16 @@ def _outcome(future: concurrent.futures.Future, label: str) -> xr.Dataset | Base
     except BaseException as error:  # a lost process or machine, or anything that a job may raise
         return getattr(error, "cause", None) or error  # Ray wraps what a job raised
     for remark in remarks:
-        warnings.warn(f"{label}: {remark}", stacklevel=3)
+        warnings.warn(remark, stacklevel=3)
     return result
 
 
+def _label(job: Any, name: str) -> str:
+    return getattr(job, "label", name)
+
+
 def _sentence(problem: BaseException) -> str:
-    text = str(problem).strip()
-    return (text.splitlines()[-1] if text else type(problem).__name__)[:300]
+    return ([type(problem).__name__, *str(problem).strip().splitlines()])[-1][:300]
 
 
 def path_of(folder: Path, name: str) -> Path:
@@ -138,18 +144,15 @@ def _save(folder: Path, name: str, job: Any, stored: xr.Dataset) -> xr.Dataset:
 def load(folder: Path, name: str, job: Any) -> xr.Dataset | None:
     """Read a finished job; None if there is none, if it is corrupted or if it is the result of another job."""
     path = path_of(folder, name)
-    if not path.is_file():
+    checksum = path.with_suffix(".sha256")
+    if not path.is_file() or not checksum.is_file():
         return None
-    if damaged := damaged_files(path.with_suffix(".sha256"), [path.name]):
-        label = getattr(job, "label", name)
-        warnings.warn(f"{folder} is corrupted ({damaged[0]}): {label} is recomputed", DamageWarning, stacklevel=3)
+    if damaged := damaged_files(checksum, [path.name]):
+        message = f"{folder} is corrupted ({damaged[0]}): {_label(job, name)} is recomputed"
+        warnings.warn(message, DamageWarning, stacklevel=3)
         return None
-    try:
-        stored = xr.load_dataset(io.BytesIO(path.read_bytes()), engine="scipy")
-        own = job.accepts(stored) if hasattr(job, "accepts") else stored.attrs.get("job") == repr(job)
-        return stored if own else None
-    except Exception:  # a file that somebody has changed fails anywhere
-        return None
+    stored = xr.load_dataset(io.BytesIO(path.read_bytes()), engine="scipy")
+    return stored if stored.attrs.get("job") == repr(job) else None
 
 
 class _Recorded(RichProgress):
@@ -173,12 +176,13 @@ class _Recorded(RichProgress):
 class _Display:
     """One display of a sweep: bars on a terminal, a line for each finished job elsewhere."""
 
-    def __init__(self, labels: Mapping[str, str], work: Mapping[str, float], folder: Path, say: Any):
+    def __init__(self, jobs: Mapping[str, Any], waiting: Iterable[str], folder: Path, say: Any):
         self._bars = display(None if say is None else False)
         self.say = say or (lambda text: self._bars.console.print(text, highlight=False, soft_wrap=True))
         self._lines = say is not None or not self._bars.console.is_terminal
-        self._labels, self._work, self._folder, self._began = labels, work, folder, time.perf_counter()
-        self._finished: list[str] = []
+        self._labels = {name: _label(job, name) for name, job in jobs.items()}
+        self._work = {name: float(getattr(jobs[name], "work", 1.0)) for name in waiting}
+        self._folder, self._began, self._done, self._count = folder, time.perf_counter(), 0.0, 0
         self._tasks: dict[str, Any] = {}
 
     def __enter__(self) -> _Display:
@@ -191,26 +195,24 @@ class _Display:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def update(self, names: Any) -> None:
+    def update(self, names: Iterable[str]) -> None:
         """Show the progress of the running jobs."""
-        done = sum(self._work[name] for name in self._finished)
+        done = self._done
         for name in names:
-            with contextlib.suppress(OSError, ValueError, TypeError):
+            with contextlib.suppress(OSError, ValueError):  # there is none yet
                 share, note = json.loads((self._folder / "cells" / f"{name}.progress").read_text())
                 if name not in self._tasks:
                     self._tasks[name] = self._bars.add_task(self._labels[name], total=1.0, note="")
                 self._bars.update(self._tasks[name], completed=share, note=note)
                 done += self._work[name] * share
-        note = f"{len(self._finished)} of {len(self._work)} cells"
-        self._bars.update(self._all, completed=done, note=note)
+        self._bars.update(self._all, completed=done, note=f"{self._count} of {len(self._work)} cells")
 
     def finish(self, name: str, succeeded: bool) -> None:
         """A job has a result, or has failed for good."""
-        self._finished.append(name)
+        self._done, self._count = self._done + self._work[name], self._count + 1
         if name in self._tasks:
             self._bars.remove_task(self._tasks.pop(name))
         if self._lines and succeeded:
-            left = sum(self._work.values()) / sum(self._work[each] for each in self._finished) - 1
-            eta = datetime.timedelta(seconds=round(left * (time.perf_counter() - self._began)))
-            count = f"{len(self._finished)} of {len(self._work)}"
-            self.say(f"[{count}, {eta} left] {self._labels[name]}")
+            seconds = (sum(self._work.values()) / self._done - 1) * (time.perf_counter() - self._began)
+            left = datetime.timedelta(seconds=round(seconds))
+            self.say(f"[{self._count} of {len(self._work)}, {left} left] {self._labels[name]}")

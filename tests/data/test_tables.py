@@ -29,14 +29,6 @@ def test_regression(write, check_shapes):
     assert data.n_classes == 0 and data.labels_train is None and data.name == "table"
 
 
-def test_default_counts(write):
-    path = write("a,y\n" + "1,2.5\n2,3.5\n3,4.5\n4,5.5\n" * 5)
-    data = load_dataset(str(path))
-    assert (len(data.x_train), len(data.x_test)) == (16, 4)
-    with pytest.raises(WidebnnError, match=r"table\.csv has 20 rows, too few for n_train=15 and n_test=6"):
-        load_dataset(path, 15, 6)
-
-
 def test_a_data_set_is_what_fit_would_make_of_the_training_rows(write):
     """One behaviour for sample --data and fit: missing values, text, columns and rows that are left out."""
     text = "id,size,colour,unit,kind\n"

@@ -27,6 +27,7 @@ LARGEST = 1e100
 """Squares of larger numbers overflow."""
 MIXED = "is not a number while other rows have one: correct it, or take them all as text with --text"
 NOT_AS_TRAINED = "is not a number, while the model was fitted to numbers in this column: correct it"
+INFINITE = "is not a finite number: correct it or rescale the column"
 NOT_A_TARGET = "is not a number: correct it or remove the row, or add --classify if the target is a class"
 
 Notes = list[str] | None
@@ -276,30 +277,22 @@ def _is_numeric(column: pd.Series) -> bool:
 
 def _is_text(column: pd.Series) -> bool:
     """Whether a column holds categories: it has values, and none of them is a number."""
-    if _is_numeric(column):
-        return False
+    if isinstance(column.dtype, pd.CategoricalDtype) or _is_numeric(column):
+        return not _is_numeric(column)
     texts = _texts(column)
-    has_numbers = pd.to_numeric(texts, errors="coerce").notna().any()
-    return isinstance(column.dtype, pd.CategoricalDtype) or bool(texts.notna().any() and not has_numbers)
+    return bool(texts.notna().any()) and not pd.to_numeric(texts, errors="coerce").notna().any()
 
 
 def _numbers(frame: pd.DataFrame, name: str, problem: str) -> pd.Series:
     """A column as finite float64, NaN where missing; ``problem`` is what is wrong with a text."""
-    column = frame[name]
-    if _is_numeric(column):
-        values = pd.Series(column.to_numpy(np.float64, na_value=np.nan), frame.index)
-    else:
-        texts = _texts(column)
-        values = pd.to_numeric(texts, errors="coerce").astype(np.float64)
-        wrong = values.isna() & texts.notna()
+    cells = frame[name] if _is_numeric(frame[name]) else _texts(frame[name])
+    values = pd.to_numeric(cells, errors="coerce").astype(np.float64)
+    for wrong, reason in ((values.isna() & cells.notna(), problem), (np.isinf(values), INFINITE)):
         if wrong.any():
-            refuse_cell(frame, name, int(wrong.argmax()), problem)
-    infinite = np.isinf(values)
-    if infinite.any():
-        refuse_cell(frame, name, int(infinite.argmax()), "is not a finite number: correct it or rescale the column")
-    if values.abs().max() > LARGEST:
-        largest = f"numbers as large as {values.abs().max():g}"
-        raise WidebnnError(f"{_what(frame, name)} has {largest}; express it in larger units.")
+            refuse_cell(frame, name, int(wrong.argmax()), reason)
+    largest = values.abs().max()
+    if largest > LARGEST:
+        raise WidebnnError(f"{_what(frame, name)} has numbers as large as {largest:g}; express it in larger units.")
     return values
 
 
@@ -337,21 +330,18 @@ def _targets(frame: pd.DataFrame, target: str, classes: bool) -> np.ndarray:
 def _check_target(frame: pd.DataFrame, target: str, classes: bool, notes: Notes) -> None:
     what, values = _what(frame, target), _targets(frame, target, classes)
     distinct = len(np.unique(values))
-    if not classes:
-        if distinct < 2:
-            raise WidebnnError(f"{what} is {values[0]:g} in all rows; there is nothing to learn.")
-        if distinct == 2:
-            note(notes, f"{what} has two values only; if they are classes, add --classify.")
-        return
-    is_text = values.dtype.kind == "U"
-    is_measured = is_text and all(NUMBER.fullmatch(label) for label in values.tolist())
-    if distinct > FEW and (is_measured or distinct > len(values) / 2):
-        kind = "numbers with decimals" if is_measured else "labels"
-        advice = "group them" if is_text and not is_measured else "leave --classify out to predict numbers"
-        raise WidebnnError(
-            f"{what} has {distinct} distinct {kind} in {len(values)} rows, too many for classes; {advice}."
-        )
-    check_classes(what, distinct, "leave --classify out")
+    if classes:
+        check_classes(what, distinct, "leave --classify out")
+        has_decimals = values.dtype.kind == "U" and all(NUMBER.fullmatch(label) for label in values.tolist())
+        if distinct > FEW and (has_decimals or distinct > len(values) / 2):
+            raise WidebnnError(
+                f"{what} has {distinct} distinct labels in {len(values)} rows, too many for classes; leave --classify "
+                "out to predict numbers, or group them."
+            )
+    elif distinct < 2:
+        raise WidebnnError(f"{what} is {values[0]:g} in all rows; there is nothing to learn.")
+    elif distinct == 2:
+        note(notes, f"{what} has two values only; if they are classes, add --classify.")
 
 
 # --- messages

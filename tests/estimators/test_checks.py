@@ -23,7 +23,7 @@ def no_search(monkeypatch):
         pytest.fail("the search has begun")
 
     monkeypatch.setattr(base, "choose_hyperparameters", fail)
-    monkeypatch.setattr("widebnn.estimators.regressor.choose_bend", fail)
+    monkeypatch.setattr("widebnn.estimators.regressor.choose_asinh", fail)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widebnn.errors import WidebnnError, check_choice, check_integer, check_real
-from widebnn.estimators.chains import Clock, Plan, sample_posterior, warn_if_not_converged
+from widebnn.estimators.chains import sample_posterior, warn_if_not_converged
 from widebnn.estimators.cost import QUICK, Cost, check_time, gradients, measure_gradient, multiplications
 from widebnn.estimators.ensemble import evaluate, to_ensemble
+from widebnn.estimators.plan import Clock, Plan
 from widebnn.estimators.transform import location_and_scale
 from widebnn.likelihoods import LogNormal
 from widebnn.limits import Hyperparameters, choose_hyperparameters

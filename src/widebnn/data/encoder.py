@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import json
-import re
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from widebnn.data.columns import (
+    INTEGER,
+    LARGEST,
+    NUMBER,
+    Notes,
+    as_numbers,
+    as_text,
+    counted,
+    is_text,
+    listed,
+    note,
+    source,
+    what_is,
+    with_names,
+)
 from widebnn.data.dataset import check_classes, check_memory
 from widebnn.errors import WidebnnError, check_choice
 
-INTEGER = re.compile(r"[+-]?[0-9]{1,400}")  # int() refuses thousands of digits, and a double has at most 309
-NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-MISSING = ("", "?", "na", "n/a", "nan", "null", "none", "<na>")
-"""What stands for a missing value, in capitals or not."""
 MAX_TEXTS = 100
 """A column with more distinct texts holds names or dates."""
 FEW = 20
 """Up to this many distinct values can be categories whatever the number of rows."""
-LARGEST = 1e100
-"""Squares of larger numbers overflow."""
 MIXED = "is not a number while other rows have one: correct it, or take them all as text with --text"
 NOT_AS_TRAINED = "is not a number, while the model was fitted to numbers in this column: correct it"
-INFINITE = "is not a finite number: correct it or rescale the column"
 NOT_A_TARGET = "is not a number: correct it or remove the row, or add --classify if the target is a class"
-
-Notes = list[str] | None
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ class TableEncoder:
         texts: dict[str, tuple[str, ...]] = {}
         missing, left_out = [], list(drop)
         for name in frame.columns.drop([target, *drop]):
-            values = None if name in text or _is_text(frame[name]) else _numbers(frame, name, MIXED)
+            values = None if name in text or is_text(frame[name]) else as_numbers(frame, name, MIXED)
             if values is not None and values.nunique() > 1:
                 numbers[name] = float(values.median())
                 missing += [name] if values.hasnans else []
@@ -134,7 +139,7 @@ class TableEncoder:
             else:
                 left_out.append(name)
         if not numbers and not texts:
-            raise WidebnnError(f"{_source(frame)} has no column to predict {target!r} from; add one that varies.")
+            raise WidebnnError(f"{source(frame)} has no column to predict {target!r} from; add one that varies.")
         return cls(target, classify, numbers, tuple(missing), texts, tuple(left_out))
 
     def transform(self, frame: pd.DataFrame, notes: Notes = None) -> np.ndarray:
@@ -152,19 +157,19 @@ class TableEncoder:
         Raises:
             WidebnnError: A column is missing, or has text where training rows have numbers.
         """
-        frame = _named(frame)
+        frame = with_names(frame)
         lacking = [name for name in self.columns if name not in frame.columns]
         if lacking:
             raise WidebnnError(
-                f"{_source(frame)} lacks {_listed(lacking)} of the {len(self.columns)} columns that the model needs; "
+                f"{source(frame)} lacks {listed(lacking)} of the {len(self.columns)} columns that the model needs; "
                 f"add {'it' if len(lacking) == 1 else 'them'}, empty cells will do where a value is not known."
             )
         ignored = frame.columns.difference([*self.columns, *self.left_out, self.target], sort=False).tolist()
         if ignored:
-            note(notes, f"ignored in {_source(frame)}, for the model does not know them: {_listed(ignored)}.")
-        check_memory(_source(frame), len(frame) * len(self.inputs))
-        columns = {name: _numbers(frame, name, NOT_AS_TRAINED) for name in self.numbers}
-        columns |= {name: _texts(frame[name]) for name in self.texts}
+            note(notes, f"ignored in {source(frame)}, for the model does not know them: {listed(ignored)}.")
+        check_memory(source(frame), len(frame) * len(self.inputs))
+        columns = {name: as_numbers(frame, name, NOT_AS_TRAINED) for name in self.numbers}
+        columns |= {name: as_text(frame[name]) for name in self.texts}
         self._report_unknown(frame, columns, notes)
         x = np.empty((len(frame), len(self.inputs)))
         for i, (name, value) in enumerate(self._sources()):
@@ -180,22 +185,23 @@ class TableEncoder:
         for name, median in self.numbers.items():
             lacks = int(columns[name].isna().sum())
             if lacks and name not in self.missing:
-                lack = f"{_what(frame, name)} lacks a value in {counted(lacks)}, which no training row did"
+                lack = f"{what_is(frame, name)} lacks a value in {counted(lacks)}, which no training row did"
                 note(notes, f"{lack}; the training median {median:g} is used.")
         for name, known in self.texts.items():
             texts = columns[name].fillna("")
             unknown = sorted(set(texts) - set(known))
             if unknown:
-                found = _listed([repr(one[:40]) if one else "missing values" for one in unknown])
+                found = listed([repr(one[:40]) if one else "missing values" for one in unknown])
+                count = counted(int(texts.isin(unknown).sum()))
                 warnings.warn(
-                    f"{_what(frame, name)} has {found} in {counted(int(texts.isin(unknown).sum()))}, which no training "
-                    "row has; predictions there know nothing of this column.",
+                    f"{what_is(frame, name)} has {found} in {count}, which no training row has; predictions there know "
+                    "nothing of this column.",
                     stacklevel=3,
                 )
 
     def targets(self, frame: pd.DataFrame) -> np.ndarray:
         """The target of all rows, which must have one: floats, or labels, integers where all are, else text."""
-        return _targets(_named(frame), self.target, self.classes)
+        return _targets(with_names(frame), self.target, self.classes)
 
     def to_json(self) -> dict[str, Any]:
         """The encoder as a JSON document."""
@@ -239,65 +245,18 @@ def with_target(frame: pd.DataFrame, target: str, notes: Notes = None) -> pd.Dat
     Raises:
         WidebnnError: There is no such column, or no row has a value in it.
     """
-    frame = _named(frame)
+    frame = with_names(frame)
     check_choice("target", target, frame.columns)
-    known = _texts(frame[target]).notna()
+    known = as_text(frame[target]).notna()
     if not known.any():
-        raise WidebnnError(f"{_what(frame, target)} has no value in any row; choose another target or fill it in.")
+        raise WidebnnError(f"{what_is(frame, target)} has no value in any row; choose another target or fill it in.")
     if not known.all():
-        note(notes, f"{_what(frame, target)} lacks a value in {counted(int((~known).sum()))}, which are left out.")
+        note(notes, f"{what_is(frame, target)} lacks a value in {counted(int((~known).sum()))}, which are left out.")
     return frame[known]
 
 
-# --- columns
-
-
-def _text(value: Any) -> str | None:
-    """A cell as text, the same for all spellings of a number, as +7, 07 and 7.0 are 7, or of true; None if missing."""
-    text = str(value).strip()
-    if text.lower() in MISSING:
-        return None
-    if text.lower() in ("true", "false"):
-        return text.title()
-    if INTEGER.fullmatch(text):
-        return str(int(text))
-    if NUMBER.fullmatch(text) and np.isfinite(float(text)):
-        return str(int(float(text))) if float(text).is_integer() else repr(float(text))
-    return text
-
-
-def _texts(column: pd.Series) -> pd.Series:
-    """A column as text (dtype object), None where missing."""
-    return column.astype(object).map(_text, na_action="ignore").astype(object)
-
-
-def _is_numeric(column: pd.Series) -> bool:
-    return getattr(column.dtype, "kind", "O") in "iuf"
-
-
-def _is_text(column: pd.Series) -> bool:
-    """Whether a column holds categories: it has values, and none of them is a number."""
-    if isinstance(column.dtype, pd.CategoricalDtype) or _is_numeric(column):
-        return not _is_numeric(column)
-    texts = _texts(column)
-    return bool(texts.notna().any()) and not pd.to_numeric(texts, errors="coerce").notna().any()
-
-
-def _numbers(frame: pd.DataFrame, name: str, problem: str) -> pd.Series:
-    """A column as finite float64, NaN where missing; ``problem`` is what is wrong with a text."""
-    cells = frame[name] if _is_numeric(frame[name]) else _texts(frame[name])
-    values = pd.to_numeric(cells, errors="coerce").astype(np.float64)
-    for wrong, reason in ((values.isna() & cells.notna(), problem), (np.isinf(values), INFINITE)):
-        if wrong.any():
-            refuse_cell(frame, name, int(wrong.argmax()), reason)
-    largest = values.abs().max()
-    if largest > LARGEST:
-        raise WidebnnError(f"{_what(frame, name)} has numbers as large as {largest:g}; express it in larger units.")
-    return values
-
-
 def _note_numbers(frame: pd.DataFrame, name: str, values: pd.Series, notes: Notes) -> None:
-    what, lacks = _what(frame, name), int(values.isna().sum())
+    what, lacks = what_is(frame, name), int(values.isna().sum())
     if lacks:
         median = f"the median {values.median():g} is used, and an input says where"
         note(notes, f"{what} lacks a value in {counted(lacks)}: {median}.")
@@ -307,7 +266,7 @@ def _note_numbers(frame: pd.DataFrame, name: str, values: pd.Series, notes: Note
 
 def _categories(frame: pd.DataFrame, name: str, notes: Notes) -> tuple[str, ...]:
     """The values of a column of text; a single one if it says nothing."""
-    what, texts = _what(frame, name), _texts(frame[name])
+    what, texts = what_is(frame, name), as_text(frame[name])
     distinct, found = texts.nunique(), sorted(set(texts.fillna("")))
     if distinct > MAX_TEXTS or (distinct > FEW and distinct > len(texts) / 2):
         raise WidebnnError(
@@ -321,14 +280,14 @@ def _categories(frame: pd.DataFrame, name: str, notes: Notes) -> tuple[str, ...]
 
 def _targets(frame: pd.DataFrame, target: str, classes: bool) -> np.ndarray:
     if not classes:
-        return _numbers(frame, target, NOT_A_TARGET).to_numpy()
-    labels = _texts(frame[target]).tolist()
+        return as_numbers(frame, target, NOT_A_TARGET).to_numpy()
+    labels = as_text(frame[target]).tolist()
     are_integers = all(INTEGER.fullmatch(label) and len(label) < 19 for label in labels)
     return np.array([int(label) for label in labels] if are_integers else labels)
 
 
 def _check_target(frame: pd.DataFrame, target: str, classes: bool, notes: Notes) -> None:
-    what, values = _what(frame, target), _targets(frame, target, classes)
+    what, values = what_is(frame, target), _targets(frame, target, classes)
     distinct = len(np.unique(values))
     if classes:
         check_classes(what, distinct, "leave --classify out")
@@ -342,54 +301,3 @@ def _check_target(frame: pd.DataFrame, target: str, classes: bool, notes: Notes)
         raise WidebnnError(f"{what} is {values[0]:g} in all rows; there is nothing to learn.")
     elif distinct == 2:
         note(notes, f"{what} has two values only; if they are classes, add --classify.")
-
-
-# --- messages
-
-
-def place(frame: pd.DataFrame, row: int) -> str:
-    """How messages name a row of a table by its position, such as line 3."""
-    return f"{frame.index.name or 'row'} {frame.index[row]}"
-
-
-def refuse_cell(frame: pd.DataFrame, name: str, row: int, problem: str) -> NoReturn:
-    """Say what is wrong with one cell, and where it is."""
-    cell = str(frame[name].iloc[row])[:40]
-    raise WidebnnError(f"{_what(frame, name)} has {cell!r} in {place(frame, row)}, which {problem}.")
-
-
-def note(notes: Notes, line: str) -> None:
-    """Append a remark, or warn."""
-    if notes is None:
-        warnings.warn(line, stacklevel=3)
-    else:
-        notes.append(line)
-
-
-def counted(rows: int) -> str:
-    """1 row, 2 rows."""
-    return "1 row" if rows == 1 else f"{rows} rows"
-
-
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with text as names of columns, all different."""
-    if not all(isinstance(name, str) for name in frame.columns):
-        frame = frame.rename(columns=str)
-    if not frame.columns.is_unique:
-        name = frame.columns[frame.columns.duplicated()][0]
-        raise WidebnnError(f"{_source(frame)} has several columns {name!r}; rename or remove all but one.")
-    return frame
-
-
-def _source(frame: pd.DataFrame) -> str:
-    return frame.attrs.get("source", "the table")
-
-
-def _what(frame: pd.DataFrame, name: str) -> str:
-    return f"column {name!r} of {_source(frame)}"
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    """Some names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

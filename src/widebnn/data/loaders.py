@@ -72,8 +72,7 @@ def load_dataset(
     n_train = None if n_train is None else check_integer("n_train", n_train, 1)
     n_test = None if n_test is None else check_integer("n_test", n_test, 0)
     seed = check_integer("seed", seed, 0)
-    name = str(name_or_path)
-    path = Path(os.path.expanduser(name))
+    name, path = str(name_or_path), Path(os.path.expanduser(str(name_or_path)))
     if name.lower().endswith(".npz"):
         return load_npz(path, n_train, n_test)
     if name.lower().endswith(".csv"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from widebnn.data.encoder import MISSING, counted, note
+from widebnn.data.columns import MISSING, counted, note
 from widebnn.errors import WidebnnError
 
 EXACT = 2**53

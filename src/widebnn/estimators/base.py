@@ -229,5 +229,6 @@ class WideBNN(BaseEstimator):
 
 def _datatree(result: Result) -> Any:
     """The run without the networks, which are in the ensemble."""
-    small = {name: result.draws[name] for name in ("f_train", "noise", "logit_scale") if name in result.draws}
+    names = ("f_train", "noise", "logit_scale")
+    small: dict[str, np.ndarray] = {name: result.draws[name] for name in names if name in result.draws}
     return dataclasses.replace(result, draws=small).to_datatree()

@@ -66,6 +66,7 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
     burn_in = max(plan.burn_in // 2, 1) if plan.sampler == "auto" else plan.burn_in
     room = max(4, STORE_BYTES // (bytes_per_draw(posterior) * plan.chains))
     most_draws = min(max(4, math.ceil(2 * plan.wanted / plan.chains)), plan.most, room)
+    options: dict[str, Any] = {} if plan.step_size is None else {"step_size": plan.step_size}
     limit = "max_steps"
 
     def run(steps: int, before: Attempt | None) -> Attempt:
@@ -86,7 +87,7 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
             progress=plan.progress,
             store=plan.folder(posterior, f"run-{seed}"),
             max_seconds=plan.clock.left(),
-            **({} if plan.step_size is None else {"step_size": plan.step_size}),
+            **options,
         )
         if (result.steps < 4 and before is None) or (result.interrupted and plan.store is not None):
             raise KeyboardInterrupt  # nothing to predict with, or something to resume from

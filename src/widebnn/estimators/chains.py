@@ -73,13 +73,12 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
         nonlocal seed, limit
         seed += 1
         draws = min(steps, most_draws)
-        thin = steps // draws
         result = sample(
             target,
             plan.sampler,
-            steps=thin * draws,
+            steps=steps // draws * draws,
             burn_in=burn_in if before is None else max(burn_in // 2, 1),
-            thin=thin,
+            thin=steps // draws,
             chains=plan.chains,
             seed=seed,
             collect=start.collect,

@@ -27,7 +27,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from common import RESULTS, SHARED_DATA, Progress, parser, save_row, saved_rows
 from widebnn.diagnostics.calibration import regression_scores
 from widebnn.estimators import WideBNNRegressor
-from widebnn.estimators.transform import bend, choose_bend, location_and_scale, log_slope, unbent_moments
+from widebnn.estimators.transform import TargetScale, choose_asinh
 from widebnn.limits import choose_hyperparameters, gp_posterior
 
 OUT = RESULTS / "uci.json"
@@ -78,22 +78,20 @@ def load_split(name: str, repeat: int, data_dir: Path) -> Split:
 
 
 class Units:
-    """Targets on a scale with mean 0 and standard deviation 1, bent or not, and predictions there in units again."""
+    """Targets on a scale with mean 0 and standard deviation 1, and predictions there in units again."""
 
     def __init__(self, y: np.ndarray, b: np.ndarray | None = None):
-        self.b = b
-        self.mean, self.scale = location_and_scale(bend(y, b))
+        self.scale = TargetScale.of(y, b)
 
     def standard(self, y: np.ndarray) -> np.ndarray:
         """Targets on that scale."""
-        return (bend(y, self.b) - self.mean) / self.scale
+        return self.scale.forward(y)
 
     def mixture(self, means: np.ndarray, std: np.ndarray, y: np.ndarray, **details: Any) -> Predictive:
         """Equally likely normal distributions along the first axis."""
         z = (self.standard(y) - means) / std
-        logs = norm.logpdf(z) - np.log(std * self.scale) + log_slope(y, self.b)
-        centres, std = means * self.scale + self.mean, std * self.scale
-        mean = centres if self.b is None else unbent_moments(centres, std, self.b)[0]
+        logs = norm.logpdf(z) - np.log(std) + self.scale.log_derivative(y)
+        mean = self.scale.moments(means, std)[0]
         density = np.logaddexp.reduce(logs) - np.log(len(logs))
         return Predictive(mean.mean(axis=0), density, ndtr(z).mean(axis=0), details)
 
@@ -120,7 +118,7 @@ def run_limit(split: Split, seed: int) -> Predictive:
     seed = int(np.random.RandomState(seed).randint(2**31 - 1))  # what the estimator makes of its random_state
     y = split.y[:, None]
     options: dict[str, Any] = {"input_scales": True, "seed": seed}
-    b = choose_bend(split.x, y, always=False, depths=1, activations="gelu", **options)
+    b = choose_asinh(split.x, y, always=False, depths=1, activations="gelu", **options)
     units = Units(split.y, b)
     chosen = choose_hyperparameters(split.x, units.standard(split.y), **options)
     x, x_test = (x * np.array(chosen.input_scales) for x in (split.x, split.x_test))

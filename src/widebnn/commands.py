@@ -415,7 +415,7 @@ def _indices(classes: np.ndarray, labels: np.ndarray, table: pd.DataFrame, targe
     """Where the model has each label; one that it does not have has no probability."""
     import numpy as np
 
-    from widebnn.data.encoder import refuse_cell
+    from widebnn.data.columns import refuse_cell
 
     index = {str(label): i for i, label in enumerate(classes.tolist())}
     cells = [str(label) for label in labels.tolist()]
@@ -429,7 +429,7 @@ def _indices(classes: np.ndarray, labels: np.ndarray, table: pd.DataFrame, targe
 def _check_finite(table: pd.DataFrame, columns: list[np.ndarray]) -> None:
     import numpy as np
 
-    from widebnn.data.encoder import place
+    from widebnn.data.columns import place
 
     bad = np.flatnonzero(~np.isfinite(np.stack(columns)).all(axis=0))
     if len(bad):

@@ -166,19 +166,14 @@ BAD = {
     "constant target": ("a,y\n1,2\n3,2\n", {}, "column 'y' of .* is 2 in all rows; there is nothing to learn"),
     "one class": ("a,y\n1,x\n3,x\n", {"classify": True}, "has one class only"),
     "measurements as classes": (
-        "a,y\n" + "".join(f"{i**2},{i / 8}\n" for i in MANY),
+        "a,y\n" + "".join(f"{i**2},{i % 25 / 8}\n" for i in MANY),
         {"classify": True},
-        "has 150 distinct numbers with decimals in 150 rows, too many for classes; leave --classify out",
-    ),
-    "counts as classes": (
-        "a,y\n" + "".join(f"{i**2},{i}\n" for i in MANY),
-        {"classify": True},
-        "has 150 distinct labels in 150 rows, too many for classes; leave --classify out",
+        "has 25 distinct labels in 150 rows, too many for classes; leave --classify out",
     ),
     "names as classes": (
         "a,y\n" + "".join(f"{i**2},n{i}\n" for i in MANY),
         {"classify": True},
-        "has 150 distinct labels in 150 rows, too many for classes; group them",
+        "has 150 distinct labels in 150 rows, too many for classes; .* or group them",
     ),
     "very many classes": (
         "a,y\n" + "".join(f"{i**2},{i % 1001}\n" for i in range(2500)),
@@ -228,15 +223,11 @@ def test_tables_the_model_cannot_use(learn, table, text, message):
         lambda d: d.update(left_out="ab"),
         lambda d: d.update(more=1),
         lambda d: d.update(missing=["colour"]),
-        lambda d: d.update(missing=["weight", "weight"]),
         lambda d: d["numbers"].update(size="1"),
         lambda d: d["numbers"].update(size=1),
         lambda d: d["numbers"].update(size=float("nan")),
         lambda d: d["numbers"].update(size=1e300),
         lambda d: d["texts"].update(colour=[1, 2]),
-        lambda d: d["texts"].update(colour=["b", "a"]),
-        lambda d: d["texts"].update(colour=["a", "a"]),
-        lambda d: d["texts"].update(colour=["a"]),
         lambda d: d["texts"].update(colour=None),
     ],
 )

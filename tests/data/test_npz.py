@@ -1,6 +1,5 @@
 """NumPy archives and scikit-learn's digits."""
 
-import dataclasses
 import io
 import tracemalloc
 import zipfile
@@ -11,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-from widebnn.data import Dataset, dataset, load_dataset
+from widebnn.data import dataset, load_dataset
 from widebnn.errors import WidebnnError
 
 
@@ -118,14 +117,6 @@ def test_bad_counts_are_refused(arguments, message):
         load_dataset("digits", **arguments)
 
 
-def test_a_dataset_is_immutable_and_compared_by_identity():
-    data = load_dataset("digits", 5, 5)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        data.name = "other"
-    assert data == data and data != load_dataset("digits", 5, 5)
-    assert isinstance(data, Dataset) and hash(data)
-
-
 # NPZ
 
 
@@ -165,10 +156,9 @@ def test_constant_columns_are_zero(save):
     np.testing.assert_allclose(data.to_original_units(data.y_test)[:, 0], y[1:3])
 
 
-def test_images_are_flattened_and_small_types_converted(save, check_shapes):
+def test_images_are_flattened_and_small_types_converted(save):
     x = np.random.default_rng(0).integers(0, 256, (9, 2, 2, 3), dtype=np.uint8)
     data = load_dataset(save(x=x, y=np.arange(9, dtype=np.float32)), 8, 1)
-    check_shapes(data, 8, 1, 12, 1)
     reference = x.reshape(9, -1).astype(float)
     np.testing.assert_allclose(data.x_test, (reference[8:] - reference[:8].mean(0)) / reference[:8].std(0))
 
@@ -270,7 +260,7 @@ def test_what_is_not_an_archive_is_refused(tmp_path):
     for content in (bare.getvalue(), named.getvalue(), b"", b"x,y\n1,2\n", b"PK\x03\x04", pickle):
         path.write_bytes(content)
         with pytest.raises(
-            WidebnnError, match=r"bad\.npz (is damaged or not an \.npz archive \(\w+\);|.*got no array)"
+            WidebnnError, match=r"bad\.npz (is corrupted or not an \.npz archive \(\w+\);|.*got no array)"
         ):
             load_dataset(path)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from widebnn.data import TableEncoder, dataset, load_dataset, read_table, tables, with_target
+from widebnn.data import TableEncoder, dataset, load_dataset, read_table, with_target
 from widebnn.errors import WidebnnError
 
 UCI = {"concrete": (1030, 8), "energy": (768, 8), "power-plant": (9568, 4), "yacht": (308, 6)}
@@ -27,14 +27,6 @@ def test_regression(write, check_shapes):
     np.testing.assert_allclose(data.x_test, (x[12:17] - x[:12].mean(0)) / x[:12].std(0), atol=1e-12)
     np.testing.assert_allclose(data.to_original_units(data.y_test)[:, 0], y[12:17], atol=1e-12)
     assert data.n_classes == 0 and data.labels_train is None and data.name == "table"
-
-
-def test_default_counts(write):
-    path = write("a,y\n" + "1,2.5\n2,3.5\n3,4.5\n4,5.5\n" * 5)
-    data = load_dataset(str(path))
-    assert (len(data.x_train), len(data.x_test)) == (16, 4)
-    with pytest.raises(WidebnnError, match=r"table\.csv has 20 rows, too few for n_train=15 and n_test=6"):
-        load_dataset(path, 15, 6)
 
 
 def test_a_data_set_is_what_fit_would_make_of_the_training_rows(write):
@@ -109,9 +101,7 @@ def test_other_ways_to_write_the_same_table(write, case):
         assert frame["b"].iloc[3] == "é"
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
-def test_columns_do_not_depend_on_the_parts_in_which_they_are_read(write, monkeypatch, chunk):
-    monkeypatch.setattr(tables, "CHUNK", chunk)
+def test_values_of_a_column_decide_what_it_is(write):
     frame = read_table(write("a,b,c,y\n,1,1,1\n,,2.5,2\n,,,3\nx,2,TRUE,4\n,3,False,5\n"), [])
     assert frame.index.tolist() == [2, 3, 4, 5, 6]
     encoder = TableEncoder.fit(frame, target="y", text=["c"], notes=[])
@@ -119,18 +109,18 @@ def test_columns_do_not_depend_on_the_parts_in_which_they_are_read(write, monkey
 
 
 BAD = {
-    "empty": ("", r"must have a line of column names and at least one row; it is empty"),
-    "blank": ("\n\n\n", r"it is empty"),
-    "header only": ("a,b\n", r"at least one row; it has no row"),
-    "no values": ("a,b\n,\n,NA\n", r"at least one row; it has no row"),
+    "empty": ("", r"must have a line of column names and at least one row with values; it has none"),
+    "blank": ("\n\n\n", r"it has none"),
+    "header only": ("a,b\n", r"it has none"),
+    "no values": ("a,b\n,\n,NA\n", r"it has none"),
     "no header": ("1,2\n3,4\n", r"the first line of .* must name the columns and has only numbers; add"),
     "one column": ("a\n1\n2\n", r"has no column to predict 'a' from; add one"),
-    "double names": ("a,b,a\n1,2,3\n", r"has 2 columns 'a'; rename or remove"),
+    "double names": ("a,b,a\n1,2,3\n", r"has several columns 'a'; rename or remove"),
     "no name": ("a,,c\n1,2,3\n", r"column 2 of .* has no name"),
     "short row": ("a,b\n1,2\n3\n", r"line 3 of .* has 1 cells, expected 2 as in the first line"),
     "long row": ("a,b\n1,2\n\n3,4,5\n", r"line 4 of .* has 3 cells, expected 2"),
     "long first row": ("a,b\n1,2,3\n", r"line 2 of .* has 3 cells, expected 2"),
-    "NUL": (b"a,b\n1,2\n3,\x004\n", r"line 3 of .* has a NUL byte; save it as plain text"),
+    "NUL": (b"a,b\n1,2\n3,\x004\n", r"has NUL characters; save it as plain text"),
     "UTF-16": ("a,b\n1,2\n".encode("utf-16")[:-1], r"cannot be read as CSV \(.*\); check"),
     "open quote": ('a,b\n1,"2\n', r"cannot be read as CSV \(.*\); check its quotes"),
     "text after quote": ('a,b\n1,"2"3\n', r"cannot be read as CSV"),
@@ -139,7 +129,7 @@ BAD = {
     "line after a quoted line end": ('a,b\n"1\n",2\nx,3\n', r"has 'x' in line 4, which is not a number"),
     "infinite": ("a,b\n1,2\ninf,3\n", r"has 'inf' in line 3, which is not a finite number: correct it"),
     "underscores": ("a,b\n1,2\n1_0,3\n", r"has '1_0' in line 3, which is not a number"),
-    "overflow": ("a,b\n1,2\n1e999,3\n", r"has 'inf' in line 3, which is not a finite number"),
+    "overflow": ("a,b\n1,2\n1e999,3\n", r"has '1e999' in line 3, which is not a finite number"),
     "long number": ("a,b\n1,2\n1," + "9" * 5000 + "\n", r"column 'b' of .* has '9+' in line 3, which is not a"),
     "long cell": ("a,b\n1,2\n" + "1" * 100_000 + "x,3\n", r"in line 3, which is not a number"),
 }
@@ -183,8 +173,6 @@ def test_very_many_columns_are_read_at_once(write):
     names = [f"c{i}" for i in range(5000)]
     began = time.process_time()
     assert read_table(write(",".join(names) + "\n" + ",".join(["1"] * 5000) + "\n")).shape == (1, 5000)
-    with pytest.raises(WidebnnError, match="has 2 columns 'c7'"):
-        read_table(write(",".join([*names, "c7"]) + "\n" + ",".join(["1"] * 5001) + "\n"))
     assert time.process_time() - began < 10, "it took minutes to look for columns of one name"
 
 

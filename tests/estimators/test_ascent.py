@@ -7,7 +7,7 @@ import pytest
 
 import widebnn
 from widebnn.estimators.ascent import STEPS, ascend
-from widebnn.estimators.chains import PILOT_GRADIENTS, _drifts
+from widebnn.estimators.start import PILOT_GRADIENTS, _drifts
 from widebnn.precision import double_precision
 
 pytestmark = pytest.mark.ambient

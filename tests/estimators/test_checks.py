@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from widebnn.errors import WidebnnError
-from widebnn.estimators import WideBNNClassifier, WideBNNRegressor, base, chains, cost
+from widebnn.estimators import WideBNNClassifier, WideBNNRegressor, base, cost, start
 from widebnn.estimators.cost import Cost, check_time, gradients, in_words, multiplications
+from widebnn.estimators.plan import Clock, Plan
 from widebnn.networks.dense import dense
 from widebnn.posteriors import posterior
 
@@ -23,7 +24,7 @@ def no_search(monkeypatch):
         pytest.fail("the search has begun")
 
     monkeypatch.setattr(base, "choose_hyperparameters", fail)
-    monkeypatch.setattr("widebnn.estimators.regressor.choose_bend", fail)
+    monkeypatch.setattr("widebnn.estimators.regressor.choose_asinh", fail)
 
 
 @pytest.mark.parametrize(
@@ -97,16 +98,16 @@ PLAN = {"step_size": None, "chains": 2, "burn_in": 10, "wanted": 10, "most": 20,
 
 
 def plan(sampler):
-    return chains.Plan(sampler=sampler, clock=chains.Clock(None), **PLAN)
+    return Plan(sampler=sampler, clock=Clock(None), **PLAN)
 
 
 @pytest.mark.parametrize("sampler", ["auto", "pcn"])
 @pytest.mark.parametrize(("noise", "dtypes"), [(0.3, ("float32",)), (1e-4, ("mixed", "float64"))])
 def test_precision_is_what_the_error_asks_for(sampler, noise, dtypes):
     """And no PrecisionWarning is seen: all warnings are errors."""
-    start = chains.start_precisely(line(noise), plan(sampler), seed=0)
-    assert start.posterior.dtype in dtypes
-    assert chains.rounding_error(start.posterior, start.positions, seed=5) < 0.01
+    found = start.start_precisely(line(noise), plan(sampler), seed=0)
+    assert found.posterior.dtype in dtypes
+    assert start.rounding_error(found.posterior, found.positions, seed=5) < 0.01
 
 
 def test_rounding_error_is_a_number():
@@ -114,12 +115,11 @@ def test_rounding_error_is_a_number():
     errors = {}
     for dtype in ("float32", "float64"):
         target = build(dtype)
-        errors[dtype] = chains.rounding_error(target, chains.first_positions(target, plan("pcn"), 0), 0)
+        errors[dtype] = start.rounding_error(target, start.first_positions(target, plan("pcn"), 0), 0)
     assert errors["float64"] == 0.0 and errors["float32"] > 0.01
     target = build("float32")
-    start = chains.first_positions(target, plan("pcn"), 0)
-    bad = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), start)
-    assert chains.rounding_error(target, bad, 0) == 0, "float64 is not finite there either: nothing to compare"
+    bad = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), start.first_positions(target, plan("pcn"), 0))
+    assert start.rounding_error(target, bad, 0) == 0, "float64 is not finite there either: nothing to compare"
 
 
 def test_errors_are_not_caught_to_try_another_precision(monkeypatch):
@@ -130,7 +130,7 @@ def test_errors_are_not_caught_to_try_another_precision(monkeypatch):
         raise WidebnnError("no")
 
     with pytest.raises(WidebnnError, match="no"):
-        chains.start_precisely(build, plan("auto"), seed=0)
+        start.start_precisely(build, plan("auto"), seed=0)
     assert tried == ["float32"]
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNRegressor
 from widebnn.estimators.ensemble import Mixture, mixture_quantiles, predictive
 from widebnn.estimators.saving import load
@@ -100,13 +99,3 @@ def test_saved_and_loaded(fitted, tmp_path):
     x, y = table(20, 5)
     assert again.hyperparameters_.row_noise == fitted.hyperparameters_.row_noise
     np.testing.assert_array_equal(again.log_density(x, y), fitted.log_density(x, y))
-
-
-def test_bad_combinations():
-    x, y = table(30, 0)
-    with pytest.raises(WidebnnError, match="leave one out"):
-        WideBNNRegressor(**SMALL, noise_tails="heavy", noise=0.1).fit(x, y)
-    with pytest.raises(WidebnnError, match="noise_tails='normal'"):
-        WideBNNRegressor(**SMALL | {"target_transform": "asinh"}, noise_tails="heavy").fit(x, y)
-    with pytest.raises(WidebnnError, match="noise_tails must be one of"):
-        WideBNNRegressor(**SMALL, noise_tails="light").fit(x, y)

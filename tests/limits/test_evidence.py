@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from widebnn.errors import WidebnnError
-from widebnn.limits import Hyperparameters, choose_hyperparameters, gp_posterior, nngp_kernel
 from widebnn.limits import choice as choice_module
+from widebnn.limits import choose_hyperparameters, gp_posterior, nngp_kernel
 from widebnn.limits import log_evidence as log_evidence_of
-from widebnn.limits.evidence import Candidate, Objective, minimise
+from widebnn.limits.evidence import Candidate
 from widebnn.limits.kernel import CLOSED_FORMS
 from widebnn.limits.row_noise import fit_row_noise
+from widebnn.limits.scales import Objective, minimise
 from widebnn.networks import dense
 
 NAMES = ("weight_std", "bias_std", "readout_weight_std", "readout_bias_std", "noise")
@@ -191,12 +192,6 @@ def test_chosen_is_the_best_candidate():
     assert by_network == pytest.approx(result.log_evidence, rel=1e-10)
 
 
-def test_network():
-    result = Hyperparameters(3, "sin", 1.1, 0.2, 0.9, 0.3, 0.5, -1.0, ())
-    expected = dense(4, [8, 8, 8], "sin", weight_std=1.1, bias_std=0.2, readout_weight_std=0.9, readout_bias_std=0.3)
-    assert result.network(4, 8) == expected
-
-
 def test_failed_factorisations_do_not_stop_the_search():
     """A quadratic with its minimum next to a region where everything is infinite."""
     peak = np.array([0.7, 0.5])
@@ -369,21 +364,19 @@ def test_constant_inputs():
     [
         ({"x": [[1.0, math.nan]] * 40}, "x has 40 NaN or infinite entries"),
         ({"x": np.ones(40)}, r"x must be a 2-D array.*\(40,\).*reshape"),
-        ({"x": np.ones((0, 2)), "y": np.ones(0)}, r"x must have at least one row and one column; got shape \(0, 2\)"),
         ({"x": np.ones((40, 0))}, r"x must have at least one row and one column; got shape \(40, 0\)"),
-        ({"x": np.full((40, 2), 1e5)}, r"x must be roughly standardised, entries of 100000 .*subtract the mean"),
-        ({"y": np.full(40, -1e5)}, "y must be roughly standardised, entries of 100000"),
-        ({"y": [math.inf] * 40}, "y has 40 NaN or infinite entries"),
-        ({"y": np.ones(39)}, "same number of rows; got 40 and 39"),
         ({"y": np.ones((40, 1, 1))}, r"y must have shape \(n,\) or \(n, outputs\); got \(40, 1, 1\)"),
         ({"y": np.ones((40, 0))}, "y must have at least one row and one column"),
         ({"y": ["a"] * 40}, "y must be a numeric array"),
+        ({"y": [math.inf] * 40}, "y has 40 NaN or infinite entries"),
+        ({"x": np.full((40, 2), 1e5)}, r"x must be roughly standardised, entries of 100000 .*subtract the mean"),
+        ({"y": np.full(40, -1e5)}, "y must be roughly standardised, entries of 100000"),
+        ({"y": np.ones(39)}, "same number of rows; got 40 and 39"),
         ({"activations": ("gelu", "tanh")}, "has a closed form, relu, erf, sin, gelu; got 'tanh'. Leave it out"),
-        ({"activations": ()}, r"must not be empty; got \(1,\) and \(\)"),
+        ({"activations": ()}, r"must not be empty; got \[1\] and \[\]"),
         ({"depths": ()}, r"must not be empty"),
         ({"depths": (1, 0)}, "each of depths must be at least 1, got 0"),
         ({"depths": (1.5,)}, "each of depths must be a whole number"),
-        ({"depths": 1.5}, "each of depths must be a whole number"),
         ({"activations": jnp.tanh}, "has a closed form, relu, erf, sin, gelu; got .*tanh"),
         ({"fixed": 0.1}, "fixed must map names of scales to values.*got 0.1"),
         ({"fixed": {"weight_sd": 1.0}}, "each name in fixed must be one of weight_std.*Did you mean 'weight_std'"),

@@ -73,14 +73,6 @@ def test_posterior_equals_brute_force_conditioning():
     assert posterior.log_evidence == pytest.approx(evidence, rel=1e-10)
 
 
-def test_posterior_of_one_output_given_as_a_vector():
-    network, x, y = dense(3, [1]), inputs(5), inputs(5, 1)
-    vector, column = (gp_posterior(network, x, target, 0.2, x) for target in (y[:, 0], y))
-    assert vector.mean.shape == (5, 1)
-    np.testing.assert_array_equal(vector.mean, column.mean)
-    assert vector.log_evidence == column.log_evidence
-
-
 def test_posterior_without_hidden_layers_is_bayesian_linear_regression():
     network = dense(3, [], readout_weight_std=1.7, readout_bias_std=0.6)
     x, x_test, y, noise = inputs(9), inputs(4, seed=1), inputs(9, 2, seed=2), 0.3
@@ -114,15 +106,9 @@ def test_variance_is_never_negative():
     ("change", "message"),
     [
         ({"x_test": np.ones((2, 4))}, r"x_test must have 3 columns.*\(2, 4\)"),
-        ({"x_test": np.ones(3)}, r"x_test must be a 2-D array.*reshape"),
-        ({"x_test": np.ones((0, 3))}, r"x_test must have at least one row and one column; got shape \(0, 3\)"),
         ({"x": np.ones((5, 2))}, r"x must have 3 columns.*\(5, 2\)"),
-        ({"x": [[1.0, 2.0, math.nan]] * 5}, "x has 5 NaN or infinite entries"),
-        ({"x": [["a", "b", "c"]] * 5}, "x must be a numeric array"),
         ({"y": np.ones(4)}, "same number of rows; got 5 and 4"),
-        ({"y": np.ones((5, 1, 1))}, r"y must have shape \(n,\) or \(n, outputs\)"),
         ({"noise": 0.0}, "noise must be greater than 0.*standard deviation"),
-        ({"noise": -1.0}, "noise must be greater than 0"),
         ({"network": lambda x: np.ones((2, 2))}, r"kernel of 7 inputs must be square.*\(2, 2\)"),
         ({"network": lambda x: -np.eye(len(x))}, "not positive definite; use a larger noise"),
         ({"network": lambda x: np.full((len(x), len(x)), math.inf)}, "not positive definite"),

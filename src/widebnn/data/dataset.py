@@ -12,6 +12,8 @@ from widebnn.errors import WidebnnError
 
 MAX_CLASSES = 1000
 """More distinct labels than this are counts, measurements or names."""
+Arrays = tuple[np.ndarray, np.ndarray]
+"""Training and test rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,19 +51,14 @@ class Dataset:
 
 
 def classification(
-    name: str,
-    x: tuple[np.ndarray, np.ndarray],
-    labels: tuple[np.ndarray, np.ndarray],
-    class_names: Sequence[str],
-    *,
-    images: bool = False,
+    name: str, x: Arrays, labels: Arrays, class_names: Sequence[str], *, images: bool = False
 ) -> Dataset:
-    """A data set with labels, from training and test arrays.
+    """A data set with labels.
 
     Images have one mean and one standard deviation for all pixels of all training images, tables one for each column.
     """
     count = len(class_names)
-    x_train, x_test = _standardise_inputs(*x, axis=None if images else 0)
+    x_train, x_test, _, _ = _standardise("inputs", *x, axis=None if images else 0)
     labels_train, labels_test = (np.asarray(one, np.int64) for one in labels)
     check_memory(f"the targets of {name}", (len(labels_train) + len(labels_test)) * count)
     y_train, y_test = ((one[:, None] == np.arange(count)) - 1.0 / count for one in (labels_train, labels_test))
@@ -71,13 +68,11 @@ def classification(
     )
 
 
-def regression(name: str, x: tuple[np.ndarray, np.ndarray], y: tuple[np.ndarray, np.ndarray]) -> Dataset:
-    """A table with real targets (rows x c), from training and test arrays; all columns are standardised one by one."""
-    x_train, x_test = _standardise_inputs(*x, axis=0)
-    y_mean, std = _moments("targets", y[0], axis=0)
+def regression(name: str, x: Arrays, y: Arrays) -> Dataset:
+    """A table with real targets (rows x c); all columns are standardised one by one."""
+    x_train, x_test, _, _ = _standardise("inputs", *x)
     # A constant target keeps its unit, so that a test value that differs from it is not lost.
-    y_scale = np.where(std > 0, std, 1.0)
-    y_train, y_test = (_divide("targets", one, y_mean, y_scale) for one in y)
+    y_train, y_test, y_mean, y_scale = _standardise("targets", *y, constant=1.0)
     return Dataset(name, x_train, y_train, x_test, y_test, None, None, y_mean, y_scale)
 
 
@@ -129,36 +124,24 @@ def check_memory(what: str, numbers: int) -> None:
         )
 
 
-def _standardise_inputs(train: np.ndarray, test: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray]:
-    mean, std = _moments("inputs", train, axis)
-    # Training rows say nothing about a column that is constant there, so it is 0 in the test rows as well.
-    scale = np.where(std > 0, std, np.inf)
-    return _divide("inputs", train, mean, scale), _divide("inputs", test, mean, scale)
+def _standardise(
+    name: str, train: np.ndarray, test: np.ndarray, axis: int | None = 0, constant: float = np.inf
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Train and test in units of the training mean and standard deviation, and these two.
 
-
-def _moments(name: str, values: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation, exactly (value, 0) where all values are equal.
-
-    The mean of n copies of 0.1 need not be 0.1, and what rounding leaves must not become a scale.
+    ``constant`` is the scale of a constant column. By default it is infinite: training rows say nothing about such a
+    column, so it is 0 in the test rows as well.
     """
+    parts = [np.array(part, np.float64) for part in (train, test)]
     with np.errstate(over="ignore", invalid="ignore"):
-        low, mean, std = values.min(axis), values.mean(axis), values.std(axis)
-    constant = low == values.max(axis)
-    mean, std = np.where(constant, low, mean), np.where(constant, 0.0, std)
-    _check_finite(name, mean, std)
-    return mean, std
-
-
-def _divide(name: str, values: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    result = np.array(values, np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        result -= mean
-        result /= scale
-    _check_finite(name, result)
-    return result
-
-
-def _check_finite(name: str, *arrays: np.ndarray) -> None:
-    # With a NaN among them, the smallest and the largest are NaN.
-    if not all(np.isfinite((array.min(), array.max())).all() for array in arrays if array.size):
+        low, mean, std = train.min(axis), train.mean(axis), train.std(axis)
+        # The mean of n copies of 0.1 need not be 0.1, and what rounding leaves must not become a scale.
+        is_constant = low == train.max(axis)
+        mean = np.where(is_constant, low, mean)
+        scale = np.where(is_constant | (std == 0), constant, std)
+        for part in parts:
+            part -= mean
+            part /= scale
+    if not all(np.isfinite(array).all() for array in (mean, std, *parts)):
         raise WidebnnError(f"the {name} are too large to standardise in double precision; rescale them first.")
+    return parts[0], parts[1], mean, scale

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import json
-import re
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from widebnn.data.columns import (
+    INTEGER,
+    LARGEST,
+    NUMBER,
+    Notes,
+    as_numbers,
+    as_text,
+    counted,
+    is_text,
+    listed,
+    note,
+    source,
+    what_is,
+    with_names,
+)
 from widebnn.data.dataset import check_classes, check_memory
 from widebnn.errors import WidebnnError, check_choice
 
-INTEGER = re.compile(r"[+-]?[0-9]{1,400}")  # int() refuses thousands of digits, and a double has at most 309
-NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-MISSING = ("", "?", "na", "n/a", "nan", "null", "none", "<na>")
-"""What stands for a missing value, in capitals or not."""
 MAX_TEXTS = 100
-"""More distinct texts than this in a column are names or dates."""
-LARGEST = 1e100
-"""Squares of numbers beyond this overflow."""
+"""A column with more distinct texts holds names or dates."""
 FEW = 20
 """Up to this many distinct values can be categories whatever the number of rows."""
-
-Notes = list[str] | None
+MIXED = "is not a number while other rows have one: correct it, or take them all as text with --text"
+NOT_AS_TRAINED = "is not a number, while the model was fitted to numbers in this column: correct it"
+NOT_A_TARGET = "is not a number: correct it or remove the row, or add --classify if the target is a class"
 
 
 @dataclass(frozen=True)
@@ -34,11 +43,10 @@ class TableEncoder:
     """How the columns of a table become numbers, learned from training rows and applied to any others.
 
     A column of numbers stays as it is; where training rows lack a value it gets the median of the others, beside a
-    0/1 input that says which rows lack it. A column of text becomes a 0/1 input for each of its values, a missing one
-    among them; so does a column with a single number that some rows lack. Constant and empty columns are left out.
-    Tables are DataFrames, from :func:`widebnn.data.read_table` or any other source.
-
-    The encoder is plain data, see :meth:`to_json`; scikit-learn's transformers are made from it where they are used.
+    0/1 input that marks the rows that lack it. A column of text becomes a 0/1 input for each of its values, a missing
+    one among them; so does a column with a single number that some rows lack. Constant and empty columns are left out.
+    Tables are DataFrames, from :func:`widebnn.data.read_table` or any other source. The encoder is plain data, see
+    :meth:`to_json`.
 
     Example:
         >>> rows = with_target(frame, "price")
@@ -68,17 +76,17 @@ class TableEncoder:
         """Names of all inputs."""
         sources = self._sources()
         return [
-            name if text is None else f"{name} = {text}" if text else f"{name} is missing" for name, text in sources
+            name if value is None else f"{name} = {value}" if value else f"{name} is missing" for name, value in sources
         ]
 
     @property
     def groups(self) -> dict[str, list[int]]:
-        """For every column that is used the inputs that it becomes."""
+        """For every column that is used the indices of its inputs."""
         sources = [name for name, _ in self._sources()]
         return {column: [i for i, name in enumerate(sources) if name == column] for column in self.columns}
 
     def _sources(self) -> list[tuple[str, str | None]]:
-        """For every input its column, and the value that it stands for: a text, "" for missing, None for a number."""
+        """For every input its column and the value that it marks: a text, "" for missing, None for a number."""
         texts = [(name, text) for name, values in self.texts.items() for text in values]
         return [*((name, None) for name in self.numbers), *((name, "") for name in self.missing), *texts]
 
@@ -101,84 +109,99 @@ class TableEncoder:
             drop: Columns to leave out.
             text: Columns whose numbers are names of categories, as those of a pandas Categorical always are.
             classify: The target is a class.
-            notes: Remarks for the user are appended to it; without it they are warnings.
+            notes: Remarks for the user are appended to this list; without it they are warnings.
+
+        Returns:
+            The encoder.
 
         Raises:
-            WidebnnError: There is nothing to learn from, or a column mixes numbers and text; the message has the
+            WidebnnError: There is nothing to learn from, or a column mixes numbers and text; the message names the
                 column and the line.
         """
         frame = with_target(frame, target, notes)
         for option, names in (("drop", drop), ("text", text)):
             for name in names:
-                check_choice(option, name, [column for column in frame.columns if column != target])
+                check_choice(option, name, frame.columns.drop(target))
         _check_target(frame, target, classify, notes)
         numbers: dict[str, float] = {}
         texts: dict[str, tuple[str, ...]] = {}
         missing, left_out = [], list(drop)
         for name in frame.columns.drop([target, *drop]):
-            values = _values(frame, name, MIXED, as_text=name in text)
-            if values.dtype != object and values.nunique() < 2:  # only whether it is missing counts, if that
-                values = _values(frame, name, MIXED, as_text=True)
-            if values.dtype != object:
+            values = None if name in text or is_text(frame[name]) else as_numbers(frame, name, MIXED)
+            if values is not None and values.nunique() > 1:
                 numbers[name] = float(values.median())
-                missing += [name] if values.isna().any() else []
+                missing += [name] if values.hasnans else []
                 _note_numbers(frame, name, values, notes)
+                continue
+            found = _categories(frame, name, notes)
+            if len(found) > 1:
+                texts[name] = found
             else:
-                found = _categories(frame, name, values, notes)
-                texts |= {name: found} if len(found) > 1 else {}
-                left_out += [name] if len(found) == 1 else []
+                left_out.append(name)
         if not numbers and not texts:
-            raise WidebnnError(f"{_source(frame)} has no column to predict {target!r} from; add one that varies.")
+            raise WidebnnError(f"{source(frame)} has no column to predict {target!r} from; add one that varies.")
         return cls(target, classify, numbers, tuple(missing), texts, tuple(left_out))
 
     def transform(self, frame: pd.DataFrame, notes: Notes = None) -> np.ndarray:
-        """The inputs of all rows, rows x inputs; the order of columns does not matter, unknown ones are ignored.
+        """Encode the rows of a table. The order of its columns does not matter, and unknown ones are ignored.
 
         A text that no training row has is 0 in all inputs of its column, with a warning.
 
         Args:
             frame: The table.
-            notes: Remarks for the user are appended to it; without it they are warnings.
+            notes: Remarks for the user are appended to this list; without it they are warnings.
+
+        Returns:
+            The inputs of all rows, rows x inputs.
 
         Raises:
             WidebnnError: A column is missing, or has text where training rows have numbers.
         """
-        frame = _named(frame)
+        frame = with_names(frame)
         lacking = [name for name in self.columns if name not in frame.columns]
         if lacking:
             raise WidebnnError(
-                f"{_source(frame)} lacks {_listed(lacking)} of the {len(self.columns)} columns that the model needs; "
+                f"{source(frame)} lacks {listed(lacking)} of the {len(self.columns)} columns that the model needs; "
                 f"add {'it' if len(lacking) == 1 else 'them'}, empty cells will do where a value is not known."
             )
         ignored = frame.columns.difference([*self.columns, *self.left_out, self.target], sort=False).tolist()
         if ignored:
-            note(notes, f"ignored in {_source(frame)}, for the model does not know them: {_listed(ignored)}.")
-        check_memory(_source(frame), len(frame) * len(self.inputs))
-        problem = "is not a number, while the model was fitted to numbers in this column: correct it"
-        values = {name: _values(frame, name, problem, must=True) for name in self.numbers}
-        for name in self.numbers:
-            lacks = int(values[name].isna().sum())
+            note(notes, f"ignored in {source(frame)}, for the model does not know them: {listed(ignored)}.")
+        check_memory(source(frame), len(frame) * len(self.inputs))
+        columns = {name: as_numbers(frame, name, NOT_AS_TRAINED) for name in self.numbers}
+        columns |= {name: as_text(frame[name]) for name in self.texts}
+        self._report_unknown(frame, columns, notes)
+        x = np.empty((len(frame), len(self.inputs)))
+        for i, (name, value) in enumerate(self._sources()):
+            column = columns[name]
+            if value is None:
+                x[:, i] = column.fillna(self.numbers[name])
+            else:
+                x[:, i] = column == value if value else column.isna()
+        return x
+
+    def _report_unknown(self, frame: pd.DataFrame, columns: dict[str, pd.Series], notes: Notes) -> None:
+        """Say which values the training rows do not have."""
+        for name, median in self.numbers.items():
+            lacks = int(columns[name].isna().sum())
             if lacks and name not in self.missing:
-                lack = f"{_what(frame, name)} lacks a value in {counted(lacks)}, which no training row did"
-                note(notes, f"{lack}; the training median {self.numbers[name]:g} is used.")
+                lack = f"{what_is(frame, name)} lacks a value in {counted(lacks)}, which no training row did"
+                note(notes, f"{lack}; the training median {median:g} is used.")
         for name, known in self.texts.items():
-            values[name] = _values(frame, name, "", as_text=True).fillna("")
-            unknown = sorted(set(values[name]) - set(known))
+            texts = columns[name].fillna("")
+            unknown = sorted(set(texts) - set(known))
             if unknown:
-                found = _listed([repr(one[:40]) if one else "missing values" for one in unknown])
-                count = counted(int(values[name].isin(unknown).sum()))
+                found = listed([repr(one[:40]) if one else "missing values" for one in unknown])
+                count = counted(int(texts.isin(unknown).sum()))
                 warnings.warn(
-                    f"{_what(frame, name)} has {found} in {count}, which no training row has; predictions there know "
+                    f"{what_is(frame, name)} has {found} in {count}, which no training row has; predictions there know "
                     "nothing of this column.",
-                    stacklevel=2,
+                    stacklevel=3,
                 )
-        if frame.empty:
-            return np.empty((0, len(self.inputs)))  # which scikit-learn refuses
-        return self._transformer().transform(pd.DataFrame(values)).astype(np.float64, copy=False)
 
     def targets(self, frame: pd.DataFrame) -> np.ndarray:
-        """The target of all rows, which must have one: floats, or labels, whole numbers where all are, else text."""
-        return _targets(_named(frame), self.target, self.classes)
+        """The target of all rows, which must have one: floats, or labels, integers where all are, else text."""
+        return _targets(with_names(frame), self.target, self.classes)
 
     def to_json(self) -> dict[str, Any]:
         """The encoder as a JSON document."""
@@ -196,10 +219,9 @@ class TableEncoder:
                 found.to_json() == document
                 and bool(found.columns)
                 and isinstance(found.classes, bool)
-                and sorted(set(names)) == sorted(names)
-                and found.missing == tuple(name for name in found.numbers if name in found.missing)
+                and len(set(names)) == len(names)
+                and set(found.missing) <= set(found.numbers)
                 and all(type(median) is float and abs(median) <= LARGEST for median in found.numbers.values())
-                and all(len(values) > 1 and list(values) == sorted(set(values)) for values in texts.values())
                 and all(isinstance(one, str) for values in (names, *texts.values()) for one in values)
             )
         except (TypeError, KeyError, ValueError, AttributeError):
@@ -208,104 +230,33 @@ class TableEncoder:
             raise WidebnnError("the description of the table's columns is not one that widebnn fit wrote; fit again.")
         return found
 
-    def _transformer(self) -> Any:
-        """scikit-learn's transformer, fitted to a row of the medians and a row that lacks what training rows lack."""
-        from sklearn.compose import ColumnTransformer  # slow to import, and only needed here
-        from sklearn.impute import SimpleImputer
-        from sklearn.preprocessing import OneHotEncoder
-
-        impute = SimpleImputer(strategy="median", add_indicator=True)
-        categories = [np.array(values, object) for values in self.texts.values()]
-        encode = OneHotEncoder(categories=categories, handle_unknown="ignore", sparse_output=False)
-        both = ColumnTransformer([("numbers", impute, list(self.numbers)), ("texts", encode, list(self.texts))])
-        rows = {name: [median, np.nan if name in self.missing else median] for name, median in self.numbers.items()}
-        return both.fit(pd.DataFrame(rows | {name: values[:2] for name, values in self.texts.items()}))
-
 
 def with_target(frame: pd.DataFrame, target: str, notes: Notes = None) -> pd.DataFrame:
-    """The rows of a table that have a target; a note says how many have none."""
-    frame = _named(frame)
+    """The rows of a table that have a target.
+
+    Args:
+        frame: The table.
+        target: The column to predict.
+        notes: A remark on the rows that are left out is appended to this list; without it it is a warning.
+
+    Returns:
+        The rows with a target.
+
+    Raises:
+        WidebnnError: There is no such column, or no row has a value in it.
+    """
+    frame = with_names(frame)
     check_choice("target", target, frame.columns)
-    known = _values(frame, target, "", as_text=True).notna()
+    known = as_text(frame[target]).notna()
     if not known.any():
-        raise WidebnnError(f"{_what(frame, target)} has no value in any row; choose another target or fill it in.")
+        raise WidebnnError(f"{what_is(frame, target)} has no value in any row; choose another target or fill it in.")
     if not known.all():
-        note(notes, f"{_what(frame, target)} lacks a value in {counted(int((~known).sum()))}, which are left out.")
+        note(notes, f"{what_is(frame, target)} lacks a value in {counted(int((~known).sum()))}, which are left out.")
     return frame[known]
 
 
-def place(frame: pd.DataFrame, row: int) -> str:
-    """How messages name a row of a table by its position, such as line 3."""
-    return f"{frame.index.name or 'row'} {frame.index[row]}"
-
-
-def refuse_cell(frame: pd.DataFrame, name: str, row: int, problem: str) -> NoReturn:
-    """Say what is wrong with one cell, and where it is."""
-    cell = str(frame[name].iloc[row])[:40]
-    raise WidebnnError(f"{_what(frame, name)} has {cell!r} in {place(frame, row)}, which {problem}.")
-
-
-def note(notes: Notes, line: str) -> None:
-    """Append a remark, or warn."""
-    if notes is None:
-        warnings.warn(line, stacklevel=3)
-    else:
-        notes.append(line)
-
-
-def counted(rows: int) -> str:
-    """1 row, 2 rows."""
-    return "1 row" if rows == 1 else f"{rows} rows"
-
-
-# --- columns
-
-MIXED = "is not a number while other rows have one: correct it, or take them all as text with --text"
-
-
-def _text(value: Any) -> str | None:
-    """A cell as text, the same for all spellings of a number, as +7, 07 and 7.0 are 7, or of true; None if missing."""
-    text = str(value).strip()
-    if text.lower() in MISSING:
-        return None
-    if text.lower() in ("true", "false"):  # as pandas has them
-        return text.title()
-    if INTEGER.fullmatch(text):
-        return str(int(text))
-    if NUMBER.fullmatch(text) and np.isfinite(float(text)):
-        return str(int(float(text))) if float(text).is_integer() else repr(float(text))
-    return text
-
-
-def _values(frame: pd.DataFrame, name: str, problem: str, *, as_text: bool = False, must: bool = False) -> pd.Series:
-    """A column as finite float64, NaN where missing, or as text (dtype object), None where missing.
-
-    ``problem`` is what is wrong with text among numbers, or with any text where there ``must`` be numbers.
-    """
-    column = frame[name]
-    if not as_text and getattr(column.dtype, "kind", "O") in "iuf":
-        values = pd.Series(column.to_numpy(np.float64, na_value=np.nan), frame.index)
-    else:
-        texts = column.astype(object).map(_text, na_action="ignore").astype(object)
-        numbers = pd.to_numeric(texts, errors="coerce").astype(np.float64)
-        wrong = numbers.isna() & texts.notna()
-        none = wrong.any() and wrong.equals(texts.notna())
-        if as_text or (not must and (none or isinstance(column.dtype, pd.CategoricalDtype))):
-            return texts
-        if wrong.any():
-            refuse_cell(frame, name, int(wrong.argmax()), problem)
-        values = numbers
-    infinite = np.isinf(values)
-    if infinite.any():
-        refuse_cell(frame, name, int(infinite.argmax()), "is not a finite number: correct it or rescale the column")
-    if values.abs().max() > LARGEST:
-        largest = f"numbers as large as {values.abs().max():g}"
-        raise WidebnnError(f"{_what(frame, name)} has {largest}; express it in larger units.")
-    return values
-
-
 def _note_numbers(frame: pd.DataFrame, name: str, values: pd.Series, notes: Notes) -> None:
-    what, lacks = _what(frame, name), int(values.isna().sum())
+    what, lacks = what_is(frame, name), int(values.isna().sum())
     if lacks:
         median = f"the median {values.median():g} is used, and an input says where"
         note(notes, f"{what} lacks a value in {counted(lacks)}: {median}.")
@@ -313,14 +264,14 @@ def _note_numbers(frame: pd.DataFrame, name: str, values: pd.Series, notes: Note
         note(notes, f"{what} counts the rows; if it is only a number for each, leave it out: --drop {name!r}.")
 
 
-def _categories(frame: pd.DataFrame, name: str, texts: pd.Series, notes: Notes) -> tuple[str, ...]:
+def _categories(frame: pd.DataFrame, name: str, notes: Notes) -> tuple[str, ...]:
     """The values of a column of text; a single one if it says nothing."""
-    what, found = _what(frame, name), sorted(set(texts.fillna("")))
-    distinct, rows = texts.nunique(), len(texts)
-    if distinct > MAX_TEXTS or (distinct > FEW and distinct > rows / 2):
+    what, texts = what_is(frame, name), as_text(frame[name])
+    distinct, found = texts.nunique(), sorted(set(texts.fillna("")))
+    if distinct > MAX_TEXTS or (distinct > FEW and distinct > len(texts) / 2):
         raise WidebnnError(
-            f"{what} has {distinct} distinct texts in {rows} rows, probably names or dates; leave it out with --drop, "
-            f"or group them to {MAX_TEXTS} at most, or turn dates into numbers."
+            f"{what} has {distinct} distinct texts in {len(texts)} rows, probably names or dates; leave it out with "
+            f"--drop, or group them to {MAX_TEXTS} at most, or turn dates into numbers."
         )
     if len(found) == 1:
         note(notes, f"{what} is {f'{found[0][:40]!r} in all rows' if found[0] else 'empty'} and left out.")
@@ -329,55 +280,24 @@ def _categories(frame: pd.DataFrame, name: str, texts: pd.Series, notes: Notes) 
 
 def _targets(frame: pd.DataFrame, target: str, classes: bool) -> np.ndarray:
     if not classes:
-        problem = "is not a number: correct it or remove the row, or add --classify if the target is a class"
-        return _values(frame, target, problem, must=True).to_numpy()
-    labels = _values(frame, target, "", as_text=True).tolist()
-    whole = all(INTEGER.fullmatch(label) and len(label) < 19 for label in labels)
-    return np.array([int(label) for label in labels] if whole else labels)
+        return as_numbers(frame, target, NOT_A_TARGET).to_numpy()
+    labels = as_text(frame[target]).tolist()
+    are_integers = all(INTEGER.fullmatch(label) and len(label) < 19 for label in labels)
+    return np.array([int(label) for label in labels] if are_integers else labels)
 
 
 def _check_target(frame: pd.DataFrame, target: str, classes: bool, notes: Notes) -> None:
-    what, values = _what(frame, target), _targets(frame, target, classes)
-    distinct = len(set(values.tolist()))
-    if not classes:
-        if distinct < 2:
-            raise WidebnnError(f"{what} is {values[0]:g} in all rows; there is nothing to learn.")
-        if distinct == 2:
-            note(notes, f"{what} has two values only; if they are classes, add --classify.")
-        return
-    is_text = values.dtype.kind == "U"
-    measured = is_text and all(NUMBER.fullmatch(label) for label in values.tolist())
-    if distinct > FEW and (measured or distinct > len(values) / 2):
-        kind = "numbers with decimals" if measured else "labels"
-        advice = "group them" if is_text and not measured else "leave --classify out to predict numbers"
-        raise WidebnnError(
-            f"{what} has {distinct} distinct {kind} in {len(values)} rows, too many for classes; {advice}."
-        )
-    check_classes(what, distinct, "leave --classify out")
-
-
-# --- messages
-
-
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with text as names of columns, all different."""
-    if not all(isinstance(name, str) for name in frame.columns):
-        frame = frame.rename(columns=str)
-    if not frame.columns.is_unique:
-        name = frame.columns[frame.columns.duplicated()][0]
-        raise WidebnnError(f"{_source(frame)} has several columns {name!r}; rename or remove all but one.")
-    return frame
-
-
-def _source(frame: pd.DataFrame) -> str:
-    return frame.attrs.get("source", "the table")
-
-
-def _what(frame: pd.DataFrame, name: str) -> str:
-    return f"column {name!r} of {_source(frame)}"
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    """Some names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    what, values = what_is(frame, target), _targets(frame, target, classes)
+    distinct = len(np.unique(values))
+    if classes:
+        check_classes(what, distinct, "leave --classify out")
+        has_decimals = values.dtype.kind == "U" and all(NUMBER.fullmatch(label) for label in values.tolist())
+        if distinct > FEW and (has_decimals or distinct > len(values) / 2):
+            raise WidebnnError(
+                f"{what} has {distinct} distinct labels in {len(values)} rows, too many for classes; leave --classify "
+                "out to predict numbers, or group them."
+            )
+    elif distinct < 2:
+        raise WidebnnError(f"{what} is {values[0]:g} in all rows; there is nothing to learn.")
+    elif distinct == 2:
+        note(notes, f"{what} has two values only; if they are classes, add --classify.")

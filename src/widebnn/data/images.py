@@ -10,17 +10,14 @@ import gzip
 import hashlib
 import math
 import os
-import warnings
 import zlib
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
-from widebnn.data.dataset import Dataset, classification, first_rows, split_rows
-from widebnn.errors import WidebnnError, check_choice, check_integer
-
-Arrays = tuple[np.ndarray, np.ndarray]
+from widebnn.data.dataset import Arrays, Dataset, classification, first_rows, split_rows
+from widebnn.errors import WidebnnError, check_choice
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_FOLDER = "cifar-10-batches-bin"
@@ -38,7 +35,7 @@ CIFAR10_ADVICE = (
 )
 MNIST_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 MNIST_MOST = 60_000
-"""The images of the training file; more are not read, whatever the header declares."""
+"""The images of the training file; more are never read."""
 MNIST_ADVICE = (
     f"a folder with {', '.join(MNIST_FILES)}, each plain or with .gz at the end "
     "(widebnn.data.download('mnist', data_dir) fetches them)"
@@ -68,8 +65,7 @@ def load_cifar10(
 
     The official files of the binary version, in ``data_dir`` or in the folder that the archive unpacks to, come in
     TensorFlow Datasets' order, whose first images are those of the paper, or with ``order="file"`` as they are
-    stored; files that lack images come as they are stored, with a warning. Official files win over the ``tfds_*``
-    files, which hold the first images of that order already.
+    stored. Official files win over the ``tfds_*`` files, which hold the first images of that order already.
     """
     check_choice("order", order, ("tfds", "file"))
     folder = _folder("cifar10", data_dir, CIFAR10_ADVICE)
@@ -95,35 +91,31 @@ def tfds_order(split: str, count: int) -> np.ndarray:
     It sorts the examples by the MD5 of the split's name followed by the example's key, here the index in
     decimal: b"train0", b"train1", ... The first training image is number 16399, a horse.
     """
-    check_choice("split", split, ("train", "test"))
-    count = check_integer("count", count, 0)
     digests = [hashlib.md5(f"{split}{i}".encode(), usedforsecurity=False).digest() for i in range(count)]
     return np.array(sorted(range(count), key=digests.__getitem__), np.int64)
 
 
 def _read_cifar10(split: str, folder: Path, names: tuple[str, ...], shuffle: bool, asked: int | None) -> Arrays:
-    """Pixels and labels of the first images; a file of which none is needed is not read."""
-    maps = [_records(folder / name) for name in names]
-    total = sum(map(len, maps))
+    """Pixels and labels of the first images."""
+    files = [_records(folder / name) for name in names]
+    starts = np.cumsum([0, *map(len, files)])
     source = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-    count = first_rows(f"{source} in {folder}", total, f"n_{split}", asked)
-    if shuffle and any(len(one) != PER_FILE for one in maps):
+    count = first_rows(f"{source} in {folder}", starts[-1], f"n_{split}", asked)
+    if shuffle and any(len(one) != PER_FILE for one in files):
         # The order is one of all images: with some missing it would be another.
-        warnings.warn(f"{source} in {folder} hold {total} images, not all: taken in file order", stacklevel=4)
-        shuffle = False
-    chosen = (tfds_order(split, total) if shuffle else np.arange(total))[:count]
+        raise WidebnnError(f"{source} in {folder} must hold {PER_FILE} images each, and lack some; fetch them again.")
+    chosen = (tfds_order(split, starts[-1]) if shuffle else np.arange(starts[-1]))[:count]
+    which = np.searchsorted(starts, chosen, side="right") - 1
     records = np.empty((count, RECORD), np.uint8)
-    start = 0
-    for name, one in zip(names, maps, strict=True):
-        here = np.flatnonzero((start <= chosen) & (chosen < start + len(one)))
-        records[here] = one[chosen[here] - start]
-        bad = here[records[here, 0] >= len(CLASSES)]
-        if bad.size:
-            raise WidebnnError(
-                f"{folder / name} has label {records[bad[0], 0]} in record {chosen[bad[0]] - start}, expected 0 to "
-                f"{len(CLASSES) - 1}: it is corrupted or not CIFAR-10; fetch it again."
-            )
-        start += len(one)
+    for i, one in enumerate(files):
+        records[which == i] = one[chosen[which == i] - starts[i]]
+    bad = np.flatnonzero(records[:, 0] >= len(CLASSES))
+    if bad.size:
+        name, record = names[which[bad[0]]], chosen[bad[0]] - starts[which[bad[0]]]
+        raise WidebnnError(
+            f"{folder / name} has label {records[bad[0], 0]} in record {record}, expected 0 to {len(CLASSES) - 1}: it "
+            "is corrupted or not CIFAR-10; fetch it again."
+        )
     return records[:, 1:], records[:, 0]
 
 
@@ -142,55 +134,39 @@ def _records(path: Path) -> np.ndarray:
 
 def load_mnist(data_dir: str | PathLike[str] | None, n_train: int | None, n_test: int | None) -> Dataset:
     """The first ``n_train`` and ``n_test`` MNIST images of the files in ``data_dir``, in file order."""
-    folder = _folder("mnist", data_dir, MNIST_ADVICE)
-    places = []
-    for name in MNIST_FILES:
-        found = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
-        if not found:
-            raise WidebnnError(f"{folder} lacks {name} or {name}.gz; copy it there, or set data_dir to {MNIST_ADVICE}.")
-        places.append(found[0])
-    x_train, labels_train = _read_mnist("n_train", places[0], places[1], n_train)
-    x_test, labels_test = _read_mnist("n_test", places[2], places[3], n_test)
+    folder, parts = _folder("mnist", data_dir, MNIST_ADVICE), []
+    for split, names, asked in (("n_train", MNIST_FILES[:2], n_train), ("n_test", MNIST_FILES[2:], n_test)):
+        x, labels = _read_idx(folder, names[0], (28, 28)), _read_idx(folder, names[1], ())
+        if len(x) != len(labels) or labels.max() > 9:
+            raise WidebnnError(
+                f"{names[0]} and {names[1]} in {folder} must have as many images as labels from 0 to 9; they have "
+                f"{len(x)} images and {len(labels)} labels up to {labels.max()}: fetch both again."
+            )
+        count = first_rows(f"{names[0]} in {folder}", len(x), split, asked)
+        parts.append((x.reshape(len(x), -1)[:count], labels[:count]))
+    (x_train, labels_train), (x_test, labels_test) = parts
     return classification("mnist", (x_train, x_test), (labels_train, labels_test), "0123456789", images=True)
 
 
-def _read_mnist(name: str, images: Path, labels: Path, asked: int | None) -> Arrays:
-    x, y = _read_idx(images, (28, 28)), _read_idx(labels, ())
-    if len(x) != len(y):
-        raise WidebnnError(
-            f"{images} has {len(x)} images but {labels} has {len(y)} labels; fetch both again from one source."
-        )
-    bad = np.flatnonzero(y > 9)
-    if bad.size:
-        raise WidebnnError(
-            f"{labels} has label {y[bad[0]]} at position {bad[0]}, expected 0 to 9: it is corrupted; fetch it again."
-        )
-    count = first_rows(str(images), len(x), name, asked)
-    return x.reshape(len(x), -1)[:count], y[:count]
-
-
-def _read_idx(path: Path, item: tuple[int, ...]) -> np.ndarray:
+def _read_idx(folder: Path, name: str, item: tuple[int, ...]) -> np.ndarray:
     """Bytes of shape (count, *item): 0, 0, 8 (bytes), the number of axes, each axis as 4 bytes, the bytes."""
-    axes = 1 + len(item)
+    path = next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+    if path is None:
+        raise WidebnnError(f"{folder} lacks {name} or {name}.gz; copy it there, or set data_dir to {MNIST_ADVICE}.")
+    start, size = 8 + 4 * len(item), math.prod(item)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            header = file.read(4 + 4 * axes)
-            shape = tuple(int.from_bytes(header[4 * i : 4 * i + 4], "big") for i in range(1, axes + 1))
-            if header[:4] != bytes([0, 0, 8, axes]) or shape[1:] != item or not 1 <= shape[0] <= MNIST_MOST:
-                raise WidebnnError(
-                    f"{path} must start as an IDX file of 1 to {MNIST_MOST} items of shape {item}; "
-                    f"it starts with {header.hex(' ') or 'nothing'}: fetch it again."
-                )
-            content = file.read(math.prod(shape) + 1)  # never more than a byte beyond what the header declares
+            content = file.read(start + MNIST_MOST * size + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise WidebnnError(f"{path} cannot be read ({error}); check its permissions or fetch it again.") from None
-    size = math.prod(shape)
-    if len(content) != size:
+    count = (len(content) - start) // size
+    shape = (count, *item)
+    header = bytes([0, 0, 8, len(shape)]) + b"".join(max(axis, 0).to_bytes(4, "big") for axis in shape)
+    if count < 1 or content[:start] != header or len(content) != start + count * size:
         raise WidebnnError(
-            f"{path} declares {size} bytes and has {'more' if len(content) > size else len(content)}: "
-            "it is corrupted; fetch it again."
+            f"{path} must be an IDX file of 1 to {MNIST_MOST} items of shape {item}: it is corrupted; fetch it again."
         )
-    return np.frombuffer(content, np.uint8).reshape(shape)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def _folder(name: str, data_dir: str | PathLike[str] | None, advice: str) -> Path:

@@ -6,8 +6,15 @@ import os
 from collections.abc import Collection
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
-from widebnn.data.dataset import Dataset
+import numpy as np
+
+from widebnn.data.dataset import Dataset, classification, regression, split_rows
+from widebnn.data.encoder import TableEncoder, with_target
+from widebnn.data.images import load_cifar10, load_digits, load_mnist
+from widebnn.data.npz import load_npz
+from widebnn.data.tables import read_table
 from widebnn.errors import check_choice, check_integer
 
 CHOICES = ("digits", "cifar10", "mnist", "PATH.npz", "PATH.csv")
@@ -52,8 +59,11 @@ def load_dataset(
         drop: Columns of a CSV file to leave out.
         text: Columns of a CSV file whose numbers are names of categories.
 
+    Returns:
+        The data set.
+
     Raises:
-        WidebnnError: The file is missing, damaged or not what was expected, or has too few rows.
+        WidebnnError: The file is missing, corrupted or not what was expected, or has too few rows.
 
     Example:
         >>> load_dataset("digits", 256, 128).x_train.shape
@@ -62,18 +72,26 @@ def load_dataset(
     n_train = None if n_train is None else check_integer("n_train", n_train, 1)
     n_test = None if n_test is None else check_integer("n_test", n_test, 0)
     seed = check_integer("seed", seed, 0)
-    name = str(name_or_path)
-    path = Path(os.path.expanduser(name))
+    name, path = str(name_or_path), Path(os.path.expanduser(str(name_or_path)))
     if name.lower().endswith(".npz"):
-        from widebnn.data.npz import load_npz
-
         return load_npz(path, n_train, n_test)
     if name.lower().endswith(".csv"):
-        from widebnn.data.tables import load_table
-
-        return load_table(path, n_train, n_test, target=target, classify=classify, drop=drop, text=text)
-    from widebnn.data.images import load_cifar10, load_digits, load_mnist
-
+        return _load_csv(path, n_train, n_test, target=target, classify=classify, drop=drop, text=text)
     if check_choice("dataset", name, CHOICES) == "cifar10":
         return load_cifar10(data_dir, n_train, n_test)
     return load_mnist(data_dir, n_train, n_test) if name == "mnist" else load_digits(n_train, n_test, seed)
+
+
+def _load_csv(path: Path, n_train: int | None, n_test: int | None, target: str | None, **options: Any) -> Dataset:
+    """The first rows of a CSV file; what is learned of its columns is learned from the training rows."""
+    frame = read_table(path)
+    target = frame.columns[-1] if target is None else target
+    frame = with_target(frame, target)
+    n_train, n_test = split_rows(str(path), len(frame), n_train, n_test)
+    train, test = slice(n_train), slice(n_train, n_train + n_test)
+    encoder = TableEncoder.fit(frame[train], target=target, **options)
+    x, y = (encoder.transform(frame[train]), encoder.transform(frame[test])), encoder.targets(frame)
+    if encoder.classes:
+        classes, labels = np.unique(y, return_inverse=True)
+        return classification(path.stem, x, (labels[train], labels[test]), classes.tolist())
+    return regression(path.stem, x, (y[train, None], y[test, None]))

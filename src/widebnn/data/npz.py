@@ -16,7 +16,7 @@ from widebnn.data.dataset import (
     regression,
     split_rows,
 )
-from widebnn.errors import WidebnnError
+from widebnn.errors import WidebnnError, check_numbers
 
 WHOLE = ("x", "y")
 SPLIT = ("x_train", "y_train", "x_test", "y_test")
@@ -30,31 +30,24 @@ def load_npz(path: Path, n_train: int | None, n_test: int | None) -> Dataset:
     a vector of class labels, any values; a float y is one or several regression targets.
     """
     arrays = _read(path)
-    names = tuple(arrays)
-    # Taken out one by one, so that a table is not in memory twice.
-    xs = [_inputs(f"{name} in {path}", arrays.pop(name)) for name in names[::2]]
-    ys = [_targets(f"{name} in {path}", arrays.pop(name)) for name in names[1::2]]
-    for x_name, y_name, x, y in zip(names[::2], names[1::2], xs, ys, strict=True):
-        if len(x) != len(y):
-            raise WidebnnError(
-                f"{x_name} and {y_name} in {path} must have the same number of rows; got {len(x)} and {len(y)}: "
-                "save one y row for each x row."
-            )
-    if names == SPLIT:
-        _check_same_columns(path, xs, ys)
+    names = list(arrays)
+    xs = [_inputs(f"{name} in {path}", arrays[name]) for name in names[::2]]
+    ys = [_targets(f"{name} in {path}", arrays[name]) for name in names[1::2]]
+    _check_shapes(path, names, xs, ys)
     class_names: tuple[str, ...] = ()
     if ys[0].ndim == 1:
-        ys, class_names = _encode(path, ys)
-    if names == SPLIT:
+        # Indices into the distinct values of the whole file, whatever rows are used.
+        classes, labels = np.unique(np.concatenate(ys), return_inverse=True)
+        check_classes(f"y in {path}", len(classes), "save it as y.astype(float)")
+        ys, class_names = np.split(labels, [len(ys[0])])[: len(ys)], tuple(map(str, classes))
+    if len(names) == len(SPLIT):
         n_train = first_rows(f"x_train in {path}", len(xs[0]), "n_train", n_train)
         n_test = first_rows(f"x_test in {path}", len(xs[1]), "n_test", n_test)
-        x_parts, y_parts = ((train[:n_train], test[:n_test]) for train, test in (xs, ys))
+        x, y = ((train[:n_train], test[:n_test]) for train, test in (xs, ys))
     else:
         n_train, n_test = split_rows(str(path), len(xs[0]), n_train, n_test)
-        x_parts, y_parts = ((whole[:n_train], whole[n_train : n_train + n_test]) for [whole] in (xs, ys))
-    if class_names:
-        return classification(path.stem, x_parts, y_parts, class_names)
-    return regression(path.stem, x_parts, y_parts)
+        x, y = ((whole[:n_train], whole[n_train : n_train + n_test]) for [whole] in (xs, ys))
+    return classification(path.stem, x, y, class_names) if class_names else regression(path.stem, x, y)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
@@ -64,18 +57,17 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             found = list(archive.files)
-            names = next((names for names in (SPLIT, WHOLE) if set(names) <= set(found)), ())
-            # NumPy unpacks all that there is: a packed megabyte may be a gigabyte of zeros.
+            # NumPy unpacks all that there is: a compressed megabyte may be a gigabyte of zeros.
             check_memory(str(path), sum(member.file_size for member in archive.zip.infolist()) // 8)
+            names = next((names for names in (SPLIT, WHOLE) if set(names) <= set(found)), ())
             arrays = {name: archive[name] for name in names}
     except WidebnnError:
         raise
-    # A damaged archive fails in whichever layer meets the damage: zip, zlib, the header parser, the allocation.
-    except Exception as error:
+    except Exception as error:  # of zip, zlib, the header parser or the allocation, whichever meets the corruption
         if "Object arrays" in str(error):
             problem = "holds arrays of Python objects, which are never unpickled"
         else:
-            problem = f"is damaged or not an .npz archive ({type(error).__name__})"
+            problem = f"is corrupted or not an .npz archive ({type(error).__name__})"
         raise WidebnnError(f"{path} {problem}; write it again with numpy.savez and numeric arrays.") from None
     if not arrays:
         raise WidebnnError(
@@ -87,28 +79,30 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 
 def _inputs(what: str, x: np.ndarray) -> np.ndarray:
     """Finite float64 of shape rows x columns."""
-    _check_numbers(what, x)
+    _check_real(what, x)
     if x.ndim < 2:
         raise WidebnnError(f"{what} must have rows and columns; got shape {x.shape}: try x.reshape(-1, 1).")
-    return _as_float(what, x).reshape(len(x), -1)
+    return _as_float(what, x)
 
 
 def _targets(what: str, y: np.ndarray) -> np.ndarray:
-    """Labels as they are, 1-D, or finite float64 of shape rows x targets."""
-    _check_numbers(what, y)
-    if y.dtype.kind != "f":
-        if y.ndim != 1:
-            raise WidebnnError(
-                f"{what} holds integers, taken for class labels, and must be 1-D; got shape {y.shape}: "
-                "save one label for each row, or floats for regression."
-            )
-        return y
-    if y.ndim not in (1, 2):
-        raise WidebnnError(f"{what} must have shape (n,) or (n, outputs); got {y.shape}: reshape it.")
-    return _as_float(what, y).reshape(len(y), -1)
+    """Labels, 1-D, or finite float64 of shape rows x targets."""
+    _check_real(what, y)
+    if y.dtype.kind == "f":
+        if y.ndim not in (1, 2):
+            raise WidebnnError(f"{what} must have shape (n,) or (n, outputs); got {y.shape}: reshape it.")
+        return _as_float(what, y)
+    if y.ndim != 1:
+        raise WidebnnError(
+            f"{what} holds integers, taken for class labels, and must be 1-D; got shape {y.shape}: "
+            "save one label for each row, or floats for regression."
+        )
+    if y.dtype.kind == "u" and y.max() > np.iinfo(np.int64).max:
+        raise WidebnnError(f"{what} has labels beyond 64-bit signed integers; use smaller label values.")
+    return y if y.dtype.kind == "b" else y.astype(np.int64)
 
 
-def _check_numbers(what: str, array: np.ndarray) -> None:
+def _check_real(what: str, array: np.ndarray) -> None:
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
         kind = getattr(array, "dtype", "no array")
         raise WidebnnError(f"{what} must hold real numbers; got {kind}: encode it as numbers first.")
@@ -119,28 +113,19 @@ def _check_numbers(what: str, array: np.ndarray) -> None:
 
 def _as_float(what: str, array: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # a long double out of range becomes inf and is reported as such
-        array = array.astype(np.float64, copy=False)
-    bad = np.count_nonzero(~np.isfinite(array))
-    if bad:
-        raise WidebnnError(f"{what} has {bad} NaN or infinite entries; remove or impute them first.")
-    return array
+        return check_numbers(what, array).reshape(len(array), -1)
 
 
-def _check_same_columns(path: Path, xs: list[np.ndarray], ys: list[np.ndarray]) -> None:
-    for letter, (train, test) in (("x", xs), ("y", ys)):
-        if train.shape[1:] != test.shape[1:]:
-            shapes = f"{train.shape} {train.dtype} and {test.shape} {test.dtype}"
+def _check_shapes(path: Path, names: list[str], xs: list[np.ndarray], ys: list[np.ndarray]) -> None:
+    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        if len(x) != len(y):
             raise WidebnnError(
-                f"{letter}_train and {letter}_test in {path} must have the same columns and kind; got {shapes}."
+                f"{names[2 * i]} and {names[2 * i + 1]} in {path} must have the same number of rows; got {len(x)} and "
+                f"{len(y)}: save one y row for each x row."
             )
-
-
-def _encode(path: Path, ys: list[np.ndarray]) -> tuple[list[np.ndarray], tuple[str, ...]]:
-    """Labels as indices into the sorted distinct values of the whole file, whatever rows are used later."""
-    if any(y.dtype.kind == "u" and y.max() > np.iinfo(np.int64).max for y in ys):
-        raise WidebnnError(f"y in {path} has labels beyond 64-bit signed integers; use smaller label values.")
-    if any(y.dtype.kind != "b" for y in ys):
-        ys = [y.astype(np.int64) for y in ys]
-    classes = np.unique(np.concatenate(ys))
-    check_classes(f"y in {path}", len(classes), "save it as y.astype(float)")
-    return [np.searchsorted(classes, y) for y in ys], tuple(str(value) for value in classes)
+    for letter, first, last in (("x", xs[0], xs[-1]), ("y", ys[0], ys[-1])):
+        if first.shape[1:] != last.shape[1:]:
+            raise WidebnnError(
+                f"{letter}_train and {letter}_test in {path} must have the same columns and kind; got "
+                f"{first.shape} {first.dtype} and {last.shape} {last.dtype}."
+            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widebnn.errors import WidebnnError, check_choice, check_integer, check_real
-from widebnn.estimators.chains import Clock, Plan, sample_posterior, warn_if_not_converged
+from widebnn.estimators.chains import sample_posterior, warn_if_not_converged
 from widebnn.estimators.cost import QUICK, Cost, check_time, gradients, measure_gradient, multiplications
-from widebnn.estimators.ensemble import Ensemble, evaluate, to_ensemble
+from widebnn.estimators.ensemble import evaluate, to_ensemble
+from widebnn.estimators.plan import Clock, Plan
 from widebnn.estimators.transform import location_and_scale
 from widebnn.likelihoods import LogNormal
 from widebnn.limits import Hyperparameters, choose_hyperparameters
@@ -38,31 +40,73 @@ NOISE_PRIOR = LogNormal(0.1, log_sd=1.5)
 SCALES = ("weight_std", "bias_std", "readout_weight_std", "readout_bias_std")
 
 
+@dataclass(eq=False, repr=False)
 class WideBNN(BaseEstimator):
-    """Base class of :class:`WideBNNRegressor` and :class:`WideBNNClassifier`."""
+    """Base class of :class:`WideBNNRegressor` and :class:`WideBNNClassifier`, with the parameters of both.
 
-    # Parameters of both, which scikit-learn wants in the signature of each.
-    width: int
-    depth: int | None
-    activation: str | None
-    noise: float | str | None
-    input_scales: bool | None
-    sampler: str
-    step_size: float | None
-    chains: int
-    burn_in: int
-    target_ess: int
-    max_steps: int
-    max_minutes: float | None
-    random_state: Any
-    progress: bool | None
-    store: str | None
+    Args:
+        width: Units in every hidden layer.
+        depth: Number of hidden layers; None: 1 or 2, by evidence, and 1 with more than 5000 rows.
+        activation: ``gelu``, ``relu``, ``erf`` or ``sin``; None: one of the first three, by evidence.
+        noise: Standard deviation of the observations, in units of y; ``"sample"``: an unknown of the chain; None: by
+            evidence. Not for ``likelihood="softmax"``.
+        weight_std: Prior standard deviation of the weights of hidden layers, times the root of the number of their
+            inputs; None: by evidence, as for the next three.
+        bias_std: Prior standard deviation of the biases of hidden layers.
+        readout_weight_std: Prior standard deviation of the weights of the readout, times the root of the width.
+        readout_bias_std: Prior standard deviation of the bias of the readout.
+        input_scales: Give every input a scale of its own, by evidence (automatic relevance determination); None: with
+            at most 32 inputs.
+        sampler: Name of a sampler; ``"auto"``: Hilbert-space HMC, preconditioned, from a start near the bulk.
+        step_size: Of the sampler; None: tuned during the burn-in.
+        chains: Number of chains.
+        burn_in: Steps of each chain that are discarded.
+        target_ess: Wanted number of effective draws of the function, all chains together.
+        max_steps: Most steps of each chain in one run.
+        max_minutes: After this time no more draws are begun, but for the first ten after the burn-in. The speed of the
+            machine then decides how many there are; None: no limit, and bit-identical results everywhere. Before a
+            large fit a gradient is timed: there is a warning if burn-in and ten draws take longer than this, and an
+            error if they take twice as long.
+        random_state: Seed or generator of everything random.
+        progress: Show a progress bar; None: on terminals.
+        store: Folder for checkpoints of the chains. A fit that was stopped resumes when it is called again with the
+            same data and parameters, and ends with the same model; one that ``max_minutes`` ended runs for as long
+            again. None: nothing is written.
 
-    def _keep(self, arguments: dict[str, Any]) -> None:
-        """Every argument of the constructor as an attribute, as it came."""
-        for name, value in arguments.items():
-            if name != "self":
-                setattr(self, name, value)
+    Attributes:
+        hyperparameters_: What the evidence chose, see :class:`widebnn.limits.Hyperparameters`.
+        network_: The network with these hyperparameters.
+        ensemble_: Networks drawn from the posterior, with which predictions are made.
+        diagnostics_: ESS, R-hat, acceptance rate and length of the chains.
+        posterior_: The run as an ArviZ DataTree.
+    """
+
+    width: int = 1024
+    _: KW_ONLY
+    depth: int | None = None
+    activation: str | None = None
+    noise: float | str | None = None
+    weight_std: float | None = None
+    bias_std: float | None = None
+    readout_weight_std: float | None = None
+    readout_bias_std: float | None = None
+    input_scales: bool | None = None
+    sampler: str = "auto"
+    step_size: float | None = None
+    chains: int = 2
+    burn_in: int = 100
+    target_ess: int = 400
+    max_steps: int = 1000
+    max_minutes: float | None = 10.0
+    random_state: Any = None
+    progress: bool | None = False
+    store: str | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let subclasses show the documentation of the shared parameters, too."""
+        super().__init_subclass__(**options)
+        _, shared = (WideBNN.__doc__ or "\n\n").split("\n\n", 1)
+        cls.__doc__ = f"{cls.__doc__}\n    The parameters and attributes of both estimators:\n\n{shared}"
 
     def _fit(
         self,
@@ -79,20 +123,12 @@ class WideBNN(BaseEstimator):
         plan = self._checked_plan()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.x_mean_, self.x_scale_ = location_and_scale(x)
-        x = self._standardise(x)
+        x = (x - self.x_mean_) / self.x_scale_
         with SearchProgress(self.progress) as progress:
             self._check_cost(x, build, plan, progress)
             targets, options = standard_targets(x, seed)
-            self.hyperparameters_ = choose_hyperparameters(
-                x,
-                targets,
-                **self._candidates(len(x)),
-                fixed=self._fixed_scales(),
-                input_scales=self._has_input_scales(x),
-                seed=seed,
-                watch=progress.update,
-                **options,
-            )
+            options = self._search_options(x) | options
+            self.hyperparameters_ = choose_hyperparameters(x, targets, seed=seed, watch=progress.update, **options)
         if self.hyperparameters_.input_scales is not None:
             self.x_scale_ = self.x_scale_ / np.array(self.hyperparameters_.input_scales)
             x = x * np.array(self.hyperparameters_.input_scales)
@@ -100,7 +136,7 @@ class WideBNN(BaseEstimator):
         self.network_: Any = kept.result.target.network  # type: ignore[attr-defined]
         self.diagnostics_ = kept.diagnostics
         warn_if_not_converged(kept.diagnostics, plan.wanted, f"{limit} (now {getattr(self, limit)})", self.width)
-        self.ensemble_: Ensemble = to_ensemble(kept.result.draws, len(self.network_.widths))
+        self.ensemble_ = to_ensemble(kept.result.draws, len(self.network_.widths))
         self.posterior_ = _datatree(kept.result)
 
     def _checked_plan(self) -> Plan:
@@ -130,14 +166,12 @@ class WideBNN(BaseEstimator):
 
         What is measured is the deepest network that the evidence may choose, with scales of any value.
         """
-        candidates = self._candidates(len(x))
-        widths = (self.width,) * max(candidates["depths"])
+        options = self._search_options(x)
+        widths = (self.width,) * max(options["depths"])
         if multiplications(len(x), x.shape[1], widths) < QUICK:
             return
-        any_scales: dict[str, Any] = dict.fromkeys((*SCALES, "noise"), 1.0)
-        nominal = Hyperparameters(
-            len(widths), candidates["activations"][0], **any_scales, log_evidence=0.0, candidates=()
-        )
+        scales: dict[str, Any] = dict.fromkeys((*SCALES, "noise"), 1.0)
+        nominal = Hyperparameters(len(widths), options["activations"][0], **scales, log_evidence=0.0, candidates=())
         seconds = measure_gradient(build(x, "float32", nominal), plan.chains)
         counts = gradients(plan.sampler, plan.chains, plan.burn_in, plan.wanted, plan.most)
         cost = Cost(len(x), x.shape[1], widths, seconds, *counts)
@@ -145,17 +179,17 @@ class WideBNN(BaseEstimator):
         if not plan.has_begun and (problem := check_time(cost, plan.clock.seconds)):
             warnings.warn(problem, stacklevel=4)
 
-    def _candidates(self, rows: int) -> dict[str, Any]:
-        """What the evidence may choose from."""
-        depths = DEPTHS if rows <= DEEP_ROWS else DEPTHS[:1]
+    def _search_options(self, x: np.ndarray) -> dict[str, Any]:
+        """What the evidence may choose from, given standardised inputs."""
+        inputs = x.shape[1]
+        own_scales = inputs <= MANY_INPUTS if self.input_scales is None else bool(self.input_scales)
+        depths = DEPTHS if len(x) <= DEEP_ROWS else DEPTHS[:1]
         return {
             "depths": depths if self.depth is None else (self.depth,),
             "activations": ACTIVATIONS if self.activation is None else (self.activation,),
+            "fixed": self._fixed_scales(),
+            "input_scales": own_scales and inputs > 1,
         }
-
-    def _has_input_scales(self, x: np.ndarray) -> bool:
-        own = x.shape[1] <= MANY_INPUTS if self.input_scales is None else bool(self.input_scales)
-        return own and x.shape[1] > 1
 
     def _fixed_scales(self) -> dict[str, float]:
         """The scales that are given instead of chosen."""
@@ -171,24 +205,30 @@ class WideBNN(BaseEstimator):
         return given
 
     def save(self, folder: Any) -> None:
-        """Write the fitted estimator to a new folder of open files (:mod:`widebnn.estimators.saving`)."""
+        """Write the fitted estimator to a new folder of open files, without pickle; :func:`load` reads it.
+
+        Args:
+            folder: Where to write it; must not exist or be empty.
+
+        Raises:
+            WidebnnError: The folder holds something, or cannot be written.
+
+        Example:
+            ``model.save("model")``, and later ``widebnn.estimators.load("model").predict(x)``
+        """
         from widebnn.estimators.saving import save
 
         save(self, folder)
 
-    def _standardise(self, x: np.ndarray) -> np.ndarray:
-        return (x - self.x_mean_) / self.x_scale_
-
     def _evaluate(self, x: Any, reduce: Callable[[slice, np.ndarray, np.ndarray], Any]) -> list[Any]:
         """``reduce(rows, means, draws)`` of the function at new inputs, for some rows after the other."""
         check_is_fitted(self)
-        x = validate_data(self, x, reset=False, dtype=np.float64)
-        return [reduce(*part) for part in evaluate(self.network_, self.ensemble_, self._standardise(x))]
+        x = (validate_data(self, x, reset=False, dtype=np.float64) - self.x_mean_) / self.x_scale_
+        return [reduce(*part) for part in evaluate(self.network_, self.ensemble_, x)]
 
 
 def _datatree(result: Result) -> Any:
     """The run without the networks, which are in the ensemble."""
-    small: dict[str, np.ndarray] = {
-        name: result.draws[name] for name in ("f_train", "noise", "logit_scale") if name in result.draws
-    }
+    names = ("f_train", "noise", "logit_scale")
+    small: dict[str, np.ndarray] = {name: result.draws[name] for name in names if name in result.draws}
     return dataclasses.replace(result, draws=small).to_datatree()

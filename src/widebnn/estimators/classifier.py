@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,46 +32,41 @@ COMPONENTS = 500
 """Most components that the probabilities of label regression are averaged over."""
 
 
+@dataclass(eq=False, repr=False)
 class WideBNNClassifier(ClassifierMixin, WideBNN):
     """A wide Bayesian neural network for classification, sampled exactly.
 
-    ``likelihood="softmax"``: the outputs are logits, whose scale is sampled with the chain. ``likelihood="regression"``
-    is the fast alternative, the paper's regression on one-hot labels minus 0.1, in which a class is predicted with the
-    probability that its noisy output is the largest. In both, the inputs are standardised, and depth, activation and
-    scales that are not given are chosen by the evidence of label regression in the infinite-width limit. ``noise``
-    belongs to label regression, as for :class:`WideBNNRegressor`; unless given it is at least 0.05.
+    Inputs are standardised. Depth, activation and scales that are not given are chosen by the evidence of regression
+    on the labels in the infinite-width limit.
 
-    Attributes after ``fit``: ``classes_``, and those of :class:`WideBNNRegressor`.
+    Args:
+        likelihood: ``"softmax"``: the outputs are logits, whose scale is sampled with the chain. ``"regression"``: the
+            fast alternative, the paper's regression on one-hot labels minus 0.1, in which a class is predicted with
+            the probability that its noisy output is the largest; its ``noise`` is at least 0.05 unless given.
+
+    Attributes:
+        classes_: The class labels, in the order of the columns of probabilities.
+
+    Example:
+        >>> model = WideBNNClassifier(width=256, random_state=0).fit(x, labels)
+        >>> probabilities = model.predict_proba(x_new)
     """
 
-    def __init__(
-        self,
-        width: int = 1024,
-        *,
-        likelihood: str = "softmax",
-        depth: int | None = None,
-        activation: str | None = None,
-        noise: float | str | None = None,
-        weight_std: float | None = None,
-        bias_std: float | None = None,
-        readout_weight_std: float | None = None,
-        readout_bias_std: float | None = None,
-        input_scales: bool | None = None,
-        sampler: str = "auto",
-        step_size: float | None = None,
-        chains: int = 2,
-        burn_in: int = 100,
-        target_ess: int = 400,
-        max_steps: int = 1000,
-        max_minutes: float | None = 10.0,
-        random_state: Any = None,
-        progress: bool | None = False,
-        store: str | None = None,
-    ):
-        self._keep(locals())
+    likelihood: str = field(default="softmax", kw_only=True)
 
     def fit(self, X: Any, y: Any) -> WideBNNClassifier:
-        """Sample the posterior given inputs X (n x m) and class labels y (n)."""
+        """Sample the posterior.
+
+        Args:
+            X: Inputs, n x m.
+            y: Class labels, n.
+
+        Returns:
+            The fitted estimator.
+
+        Raises:
+            WidebnnError: A parameter is wrong, there is one class only, or memory or time do not suffice.
+        """
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         is_softmax = check_choice("likelihood", self.likelihood, ("softmax", "regression")) == "softmax"
@@ -99,11 +95,25 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The posterior predictive probability of every class, rows x classes."""
+        """The posterior predictive probability of every class.
+
+        Args:
+            X: Inputs, rows x m.
+
+        Returns:
+            Probabilities, rows x classes.
+        """
         return np.concatenate(self._evaluate(X, self._probabilities))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of every row."""
+        """The most probable class of every row.
+
+        Args:
+            X: Inputs, rows x m.
+
+        Returns:
+            Class labels.
+        """
         best = np.argmax(self.predict_proba(X), axis=1)
         return self.classes_[best]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import time
 from typing import NamedTuple
@@ -52,12 +53,10 @@ class Cost(NamedTuple):
 
     def rows_within(self, seconds: float) -> int:
         """How many rows can be fitted in this time, rounded down to one digit."""
-        low, high = 0, self.rows
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.seconds(self.least_gradients, middle) <= seconds else (low, middle)
-        digit = 10 ** max(len(str(low)) - 1, 0)
-        return low // digit * digit
+        fitting = bisect.bisect(range(self.rows), seconds, key=lambda rows: self.seconds(self.least_gradients, rows))
+        rows = max(fitting - 1, 0)
+        digit = 10 ** (len(str(rows)) - 1)
+        return rows // digit * digit
 
     def __str__(self) -> str:
         least, expected = (in_words(self.seconds(count)) for count in (self.least_gradients, self.expected_gradients))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any
 
 TRIAL = 0.5
 """A trial has at least this part of the wanted effective draws, or is repeated longer."""
@@ -23,33 +23,14 @@ LEAST_TRIAL = 20
 """Steps of a trial, at least."""
 
 
-class Attempt(Protocol):
-    """One run of the chains."""
-
-    @property
-    def ess(self) -> float:
-        """Effective draws of the statistic that has fewest."""
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether the chains agree and have :data:`ENOUGH` of the effective draws."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing ended it before its last step."""
-
-
-A = TypeVar("A", bound=Attempt)
-
-
 def run_long_enough(
-    run: Callable[[int, A | None], A],
+    run: Callable[[int, Any], Any],
     *,
     wanted: int,
     chains: int,
     most: int,
-    has_time: Callable[[A], bool] = lambda _: True,
-) -> A:
+    has_time: Callable[[Any], bool] = lambda _: True,
+) -> Any:
     """Run chains for ``wanted`` effective draws: a trial of a length that does not matter, then the run that is kept.
 
     The length of the kept run is decided before it begins, from the effective draws per step of the trial. Only where
@@ -57,7 +38,9 @@ def run_long_enough(
     long. Where ``most`` steps are no longer than a trial, they are the only run.
 
     Args:
-        run: ``run(steps, before)`` continues the chains of ``before`` (None: starts them).
+        run: ``run(steps, before)`` continues the chains of ``before`` (None: starts them). What it returns has ``ess``
+            (effective draws of the statistic that has fewest), ``is_enough`` (the chains agree and have
+            :data:`ENOUGH` of the wanted draws) and ``is_whole`` (nothing ended it before its last step).
         wanted: effective draws of all chains together.
         chains: number of chains.
         most: most steps per chain of one run.

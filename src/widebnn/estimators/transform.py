@@ -1,8 +1,8 @@
-"""Targets on a bent scale: asinh(y / b), linear where |y| is below b and logarithmic beyond.
+"""Targets on another scale: standardised, and where that is better as asinh(y / b).
 
-Prices, concentrations and resistances have errors that grow with them, and a network with the same noise everywhere
-fits them on such a scale better. asinh maps the line onto the line, so nothing is said of the sign of y, and the
-moments of its inverse are known: for z ~ N(m, t^2)
+asinh(y / b) is linear where |y| is below b and logarithmic beyond. Prices, concentrations and resistances have errors
+that grow with them, and a network with the same noise everywhere fits them on such a scale better. asinh maps the line
+onto the line, so nothing is said of the sign of y, and the moments of its inverse are known: for z ~ N(m, t^2)
 
     E[sinh z] = exp(t^2 / 2) sinh m,     E[sinh^2 z] = (exp(2 t^2) cosh(2 m) - 1) / 2.
 
@@ -11,18 +11,18 @@ b is chosen by the evidence of the infinite-width limit for y itself: that of z 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from widebnn.limits import choose_hyperparameters
 
-BENDS = (1.0, 0.3, 0.1)
+CANDIDATES = (1.0, 0.3, 0.1)
 """Candidates for b, as parts of the median of |y|."""
 ROWS = 200
 """Rows that they are compared with, at most."""
 CLEARLY = 3.0
-"""How much larger the log evidence must be for targets to be bent unasked."""
+"""How much larger the log evidence must be for targets to be transformed unasked."""
 
 
 def location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -31,31 +31,52 @@ def location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.where(scale > 1e-12 * np.maximum(np.abs(mean), 1e-300), scale, 1.0)
 
 
-def bend(y: np.ndarray, b: np.ndarray | None) -> np.ndarray:
-    """asinh(y / b), one b per column; None leaves y alone."""
-    return y if b is None else np.arcsinh(y / b)
+class TargetScale(NamedTuple):
+    """z = (asinh(y / b) - mean) / scale, column by column; without asinh where b is None."""
+
+    b: np.ndarray | None
+    mean: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, y: np.ndarray, b: np.ndarray | None) -> TargetScale:
+        """The scale on which the columns of y have mean 0 and standard deviation 1."""
+        return cls(b, *location_and_scale(y if b is None else np.arcsinh(y / b)))
+
+    def forward(self, y: np.ndarray) -> np.ndarray:
+        """z of targets y."""
+        return ((y if self.b is None else np.arcsinh(y / self.b)) - self.mean) / self.scale
+
+    def inverse(self, z: np.ndarray) -> np.ndarray:
+        """The targets y of z."""
+        z = z * self.scale + self.mean
+        return z if self.b is None else self.b * np.sinh(z)
+
+    def log_derivative(self, y: np.ndarray) -> np.ndarray:
+        """log |dz/dy| at y."""
+        return (0.0 if self.b is None else -np.log(np.hypot(y, self.b))) - np.log(self.scale) + np.zeros_like(y)
+
+    def moments(self, centres: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of y where z ~ N(centres, std^2)."""
+        m, t = centres * self.scale + self.mean, std * self.scale
+        if self.b is None:
+            return m, t**2
+        mean = self.b * np.exp(t**2 / 2) * np.sinh(m)
+        return mean, self.b**2 * 0.5 * (np.exp(2 * t**2) * np.cosh(2 * m) - 1) - mean**2
 
 
-def unbend(z: np.ndarray, b: np.ndarray | None) -> np.ndarray:
-    """The inverse of :func:`bend`."""
-    return z if b is None else b * np.sinh(z)
+def choose_asinh(x: np.ndarray, y: np.ndarray, seed: int, *, always: bool, **options: Any) -> np.ndarray | None:
+    """The scale b of asinh(y / b) with the largest evidence.
 
+    Args:
+        x: inputs, n x features.
+        y: targets, n x outputs.
+        seed: of the random choice of rows.
+        always: transform the targets also where that is not clearly better.
+        **options: those of :func:`choose_hyperparameters`.
 
-def log_slope(y: np.ndarray, b: np.ndarray | None) -> np.ndarray:
-    """log |dz/dy| at y."""
-    return np.zeros_like(y) if b is None else -np.log(np.hypot(y, b))
-
-
-def unbent_moments(centres: np.ndarray, std: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """First and second moment of y = b sinh z, z normal."""
-    first = b * np.exp(std**2 / 2) * np.sinh(centres)
-    return first, b**2 * 0.5 * (np.exp(2 * std**2) * np.cosh(2 * centres) - 1)
-
-
-def choose_bend(x: np.ndarray, y: np.ndarray, seed: int, *, always: bool, **options: Any) -> np.ndarray | None:
-    """b per column of y with the largest evidence; None, if not ``always``, unless bending is clearly better.
-
-    ``options`` are those of :func:`choose_hyperparameters`.
+    Returns:
+        b for each column of y; None to leave y as it is.
     """
     typical = np.median(np.abs(y), axis=0)
     typical = np.where(typical > 0, typical, np.mean(np.abs(y), axis=0))
@@ -64,14 +85,11 @@ def choose_bend(x: np.ndarray, y: np.ndarray, seed: int, *, always: bool, **opti
     rows = np.random.default_rng(seed).permutation(len(y))[:ROWS]
 
     def log_evidence(b):
-        z = bend(y, b)
-        mean, scale = location_and_scale(z)
-        found = choose_hyperparameters(x[rows], (z[rows] - mean) / scale, seed=seed, **options)
-        return found.log_evidence + np.sum(log_slope(y[rows], b) - np.log(scale))
+        scale = TargetScale.of(y, b)
+        found = choose_hyperparameters(x[rows], scale.forward(y[rows]), seed=seed, **options)
+        return found.log_evidence + np.sum(scale.log_derivative(y[rows]))
 
-    candidates = [part * typical for part in BENDS]
+    candidates = [part * typical for part in CANDIDATES]
     evidence = [log_evidence(b) for b in candidates]
     best = int(np.argmax(evidence))
-    if always or evidence[best] > log_evidence(None) + CLEARLY:
-        return candidates[best]
-    return None
+    return candidates[best] if always or evidence[best] > log_evidence(None) + CLEARLY else None

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from widebnn.errors import WidebnnError, check_choice, check_inputs, check_integer, check_real, check_targets
-from widebnn.limits.evidence import SCALES, STARTS, Candidate, Hyperparameters, Objective, best_scales
+from widebnn.limits.evidence import SCALES, Candidate, Hyperparameters
 from widebnn.limits.gp import leave_one_out
 from widebnn.limits.kernel import CLOSED_FORMS
 from widebnn.limits.row_noise import fit_row_noise
+from widebnn.limits.scales import STARTS, Objective, best_scales
 from widebnn.precision import double_precision, one_blas_thread
 
 # Rows with which all candidates are compared; where there are twice as many rows, the best few again with so many.
@@ -161,9 +162,6 @@ def _row_noise(best: _Fit, *, always: bool) -> tuple[float, float] | None:
     return fit_row_noise(errors, np.maximum(variances - noise**2, 0.0), noise, always=always)
 
 
-# --- checks
-
-
 def _checked_data(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """x as n x features and y as n x outputs, not far from standardised."""
     x = check_inputs("x", x)
@@ -208,13 +206,13 @@ def _checked_candidates(depths: Any, activations: Any) -> list[tuple[int, str]]:
         [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
         for given in (depths, activations)
     )
-    depths = tuple(dict.fromkeys(check_integer("each of depths", depth, 1) for depth in depths))
+    if not depths or not activations:
+        raise WidebnnError(f"depths and activations must not be empty; got {depths} and {activations}.")
     for name in activations:
         if name not in list(CLOSED_FORMS):
             raise WidebnnError(
                 "activations must be among those whose infinite-width kernel has a closed form, "
                 f"{', '.join(CLOSED_FORMS)}; got {name!r}. Leave it out."
             )
-    if not depths or not activations:
-        raise WidebnnError(f"depths and activations must not be empty; got {depths} and {tuple(activations)}.")
-    return list(itertools.product(depths, dict.fromkeys(activations)))
+    depths = [check_integer("each of depths", depth, 1) for depth in depths]
+    return list(dict.fromkeys(itertools.product(depths, activations)))

@@ -24,8 +24,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 import published_recipe
 from widebnn.data import load_dataset
-from widebnn.durable import write_bytes
 from widebnn.precision import one_blas_thread
+from widebnn.runs import write_bytes
 from widebnn.samplers import SAMPLERS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -59,8 +59,7 @@ def compiled_steps(sampler: str, n: int, width: int, depth: int = 1) -> tuple[An
 
     import widebnn
     from widebnn.samplers import build_sampler
-    from widebnn.sampling.driver import position_shapes
-    from widebnn.sampling.placement import Placement
+    from widebnn.sampling.placement import Placement, position_shapes
 
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(n, INPUTS)), rng.normal(size=(n, OUTPUTS))

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from killing import loop as driver
 from widebnn import cli
 from widebnn.data import load_dataset
 from widebnn.errors import DamageWarning, WidebnnError
@@ -28,7 +29,6 @@ from widebnn.reproduction.engines import Engine
 from widebnn.reproduction.grid import load_cell, write_config
 from widebnn.reproduction.published import published_numbers
 from widebnn.reproduction.sweep import path_of
-from widebnn.sampling import driver
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.xdist_group("grid")  # one worker, which makes the fixture once

@@ -25,7 +25,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 import published_recipe
 from widebnn.data import load_dataset
 from widebnn.precision import one_blas_thread
-from widebnn.runs import write_bytes
+from widebnn.runs.files import write_bytes
 from widebnn.samplers import SAMPLERS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -2,6 +2,8 @@
 
 import importlib
 
+from widebnn.sampling import trace
+
 loop = importlib.import_module("widebnn.sampling.sample")  # the package has the function of the same name
 REAL = loop.Progress
 
@@ -13,7 +15,7 @@ class Killed(BaseException):
 def save_often(monkeypatch):
     """Short chunks, with a checkpoint after each if ``checkpoint_seconds`` is zero."""
     monkeypatch.setattr(loop, "CHUNK_SECONDS", 1e-4)
-    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", float("inf"))
+    monkeypatch.setattr(trace, "CHECKPOINT_SHARE", float("inf"))
 
 
 def kill_after(monkeypatch, updates):

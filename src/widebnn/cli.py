@@ -18,17 +18,8 @@ from rich.table import Table
 
 from widebnn.commands import evaluate, fit, fit_table, predict
 from widebnn.errors import DamageWarning, WidebnnError, readable
-from widebnn.runs import (
-    begin,
-    begun,
-    damaged_files,
-    locked,
-    make_folder,
-    output,
-    replacing,
-    write_bytes,
-    write_checksums,
-)
+from widebnn.runs.command import begin, begun
+from widebnn.runs.files import damaged_files, locked, make_folder, output, replacing, write_bytes, write_checksums
 from widebnn.unfinished import check_names, check_settings
 from widebnn.verbosity import console as new_console
 from widebnn.verbosity import is_quiet, progress, with_verbosity

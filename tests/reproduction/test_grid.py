@@ -17,6 +17,7 @@ import pytest
 import xarray as xr
 
 from killing import loop as driver
+from killing import save_often
 from widebnn import cli
 from widebnn.data import load_dataset
 from widebnn.errors import DamageWarning, WidebnnError
@@ -137,8 +138,7 @@ def test_a_killed_cell_goes_on(smoke, monkeypatch):
             if phase == "sampling":
                 raise Killed
 
-    monkeypatch.setattr(driver, "CHUNK_SECONDS", 1e-4)
-    monkeypatch.setattr(driver, "CHECKPOINT_SHARE", float("inf"))
+    save_often(monkeypatch)
     monkeypatch.setitem(driver.sample.__kwdefaults__, "checkpoint_seconds", 0.0)
     monkeypatch.setattr(driver, "Progress", Stopping)
     with pytest.raises(Killed):

@@ -17,7 +17,8 @@ from killing import Killed, kill_after, loop, save_often
 from widebnn import cli
 from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNRegressor
-from widebnn.runs import begin, locked, write_record
+from widebnn.runs.command import begin
+from widebnn.runs.files import locked, write_record
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("resume")]
 COMMAND = str(Path(sys.executable).with_name("widebnn"))

@@ -14,7 +14,6 @@ import pytest
 import widebnn
 from killing import loop
 from problems import small_data, small_target
-from widebnn.errors import PrecisionError
 from widebnn.sampling import program, progress
 
 GAUSSIAN = widebnn.Target(
@@ -244,23 +243,6 @@ with one_blas_thread():
 assert inside == {1}, inside
 """
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_float32_is_checked_where_it_matters():
-    """Nearly equal inputs and tiny noise: the warning names the remedies, and the last one works."""
-    x = np.random.default_rng(0).normal(size=(30, 4))
-    x = np.vstack([x, x + 1e-3])
-    y = np.random.default_rng(1).normal(size=(60, 1))
-    network = widebnn.dense(4, [64])
-    with (
-        pytest.warns(UserWarning, match=r"float32 features change the log acceptance.*dtype='mixed', or 'float64', to"),
-        pytest.raises(PrecisionError, match="rounding decides what is accepted"),
-    ):
-        widebnn.sample(widebnn.posterior(network, x, y, noise=1e-3), "pcn", step_size=0.1, steps=2)
-    with pytest.warns(UserWarning, match=r"the gradient relatively.*dtype='float64'"):
-        widebnn.sample(widebnn.posterior(network, x, y, noise=1e-3, dtype="mixed"), "pcn", step_size=0.1, steps=2)
-    widebnn.sample(widebnn.posterior(network, x, y, noise=1e-3, dtype="float64"), "pcn", step_size=0.1, steps=2)
-    widebnn.sample(widebnn.posterior(network, x, y, noise=0.1), "pcn", step_size=0.1, steps=2)
 
 
 def test_a_program_that_does_not_fit_into_memory_is_refused(monkeypatch):

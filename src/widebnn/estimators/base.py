@@ -24,7 +24,7 @@ from widebnn.posteriors import Posterior
 from widebnn.samplers import build_sampler
 from widebnn.sampling import Result
 from widebnn.sampling.progress import SearchProgress
-from widebnn.sampling.sample import MOST_CHAINS
+from widebnn.sampling.trace import MOST_CHAINS
 
 DEPTHS = (1, 2)
 DEEP_ROWS = 5000

@@ -21,7 +21,7 @@ from widebnn.reproduction.cells import Cell, build_target, find_start, run_cell
 from widebnn.reproduction.engines import Engine, local_engine
 from widebnn.reproduction.published import RHAT_STEP_SIZE
 from widebnn.reproduction.sweep import load, sweep
-from widebnn.runs import DamageError, make_folder, output, read_record, write_bytes, write_record
+from widebnn.runs.files import DamageError, make_folder, output, read_record, write_bytes, write_record
 from widebnn.sampling.placement import position_shapes
 
 EXPERIMENTS = ("acceptance", "ess", "rhat", "traces", "beyond")

@@ -30,7 +30,7 @@ from widebnn.reproduction.cells import LABELS, NOISE, cell_of
 from widebnn.reproduction.claims import claims
 from widebnn.reproduction.figures import draw_figures
 from widebnn.reproduction.grid import Scale
-from widebnn.runs import output, write_bytes
+from widebnn.runs.files import output, write_bytes
 
 VERSIONS = ("widebnn", "jax", "jaxlib", "numpy", "scipy", "arviz-stats")
 TITLE = "Function-space MCMC for wide Bayesian networks, re-run"

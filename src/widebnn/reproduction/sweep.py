@@ -24,7 +24,7 @@ from rich.progress import Progress as RichProgress
 
 from widebnn.errors import DamageWarning, WidebnnError
 from widebnn.reproduction.engines import Engine
-from widebnn.runs import damaged_files, locked, output, write_bytes, write_checksums
+from widebnn.runs.files import damaged_files, locked, output, write_bytes, write_checksums
 from widebnn.sampling.progress import display
 
 POLL_SECONDS = 0.3

@@ -74,9 +74,6 @@ def write_bytes(path: Path, data: bytes | memoryview, *, lasting: bool = True) -
 
     Raises:
         OSError: The system cannot write there; the old file is as it was.
-
-    Example:
-        write_bytes(folder / "summary.json", json.dumps(summary).encode())
     """
     with _new_file(path, lasting) as file:
         file.write(data)
@@ -118,10 +115,6 @@ def output(path: Path, done: str = "written", advice: str = "choose another fold
 
     Raises:
         StoreError: The system raised an OSError.
-
-    Example:
-        with output(path):
-            write_bytes(path, data)
     """
     try:
         yield
@@ -150,10 +143,6 @@ def locked(folder: Path) -> Iterator[None]:
 
     Raises:
         StoreError: Another process uses it, or it cannot be written.
-
-    Example:
-        with locked(folder):
-            write_bytes(folder / "summary.json", data)
     """
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder} must be a folder, new or of an earlier run, and is a file; choose another.")
@@ -197,6 +186,7 @@ def write_record(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.
 
     Example:
         write_record(path, {"kind": "start"}, {"u": np.zeros(3)})
+        read_record(path, "start").arrays["u"]
     """
     with _new_file(path) as file:
         with zipfile.ZipFile(file, "w") as archive:
@@ -225,9 +215,6 @@ def read_record(path: Path, kind: str) -> Record:
     Raises:
         DamageError: It is missing, corrupted, or no record of that kind.
         OSError: The system cannot read it now; the file itself may be good.
-
-    Example:
-        arrays = read_record(path, "start").arrays
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise DamageError(f"{path.name} is not a file")  # reading a pipe would wait for ever

@@ -77,9 +77,14 @@ class RunFolder:
                 elif found is None and not damage:
                     damage.append(f"draws before {path.name} are missing")
         self._chunks = chunks if found else [NO_CHUNK]
-        done = self._chunks[-1].end
-        if found:
-            self._check(found, done, draws, state)
+        done, most = self._chunks[-1].end, next(iter(draws.values())).shape[1]
+        if done > most:
+            raise StoreError(
+                f"{self.folder} has {done} draws per chain already, more than the {most} asked for; ask for at least "
+                "as many steps, or choose another folder."
+            )
+        if found and _states(found.arrays) != _states(state):
+            raise StoreError(f"the states in {self.folder} are those of another sampler; choose another folder.")
         self._remove(corrupted)
         if damage:
             where = "the beginning" if found is None else f"draw {done}" if done else "the burn-in"
@@ -113,7 +118,7 @@ class RunFolder:
         for index in range(len(self._files("draws"))):
             record = self._read(self.folder / f"draws-{index:06d}", "draws", damage)
             last = chunks[-1]
-            if record is None or record.header.get("previous") != last.checksum or record.header.get("first") != last.end:
+            if record is None or [record.header.get(name) for name in ("previous", "first")] != list(last):
                 break
             counts = {array.shape[1:2] for array in record.arrays.values()}
             if _kinds(record.arrays) != _kinds(draws) or len(counts) != 1:
@@ -125,17 +130,6 @@ class RunFolder:
                     array[:, start:end] = record.arrays[name]
             chunks.append(_Chunk(record.checksum, end))
         return chunks
-
-    def _check(self, found: Record, done: int, draws: Mapping[str, np.ndarray], state: Mapping[str, np.ndarray]):
-        most = next(iter(draws.values())).shape[1]
-        if done > most:
-            raise StoreError(
-                f"{self.folder} has {done} draws per chain already, more than the {most} asked for; ask for at least "
-                "as many steps, or choose another folder."
-            )
-        states = [{name: (a.shape, a.dtype) for name, a in arrays.items()} for arrays in (found.arrays, state)]
-        if states[0] != states[1]:
-            raise StoreError(f"the states in {self.folder} are those of another sampler; choose another folder.")
 
     def _remove(self, corrupted: list[int]) -> None:
         """Remove these checkpoints and all newer files, the newest first: being killed here leaves no gap."""
@@ -169,6 +163,10 @@ class RunFolder:
 
     def _writing(self, path: Path) -> AbstractContextManager[None]:
         return output(path, "written", f"{SAFE}: make room or repair the disk, then repeat the call to resume")
+
+
+def _states(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
 def _kinds(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:

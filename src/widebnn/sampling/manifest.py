@@ -46,7 +46,7 @@ def describe(
         units: Over how many devices the units of a chain are divided.
 
     Returns:
-        A dictionary of JSON values for :func:`widebnn.runs.open_run`.
+        A dictionary of JSON values for :func:`widebnn.runs.folder.open_run`.
     """
     arrays = {name: getattr(target, name, None) for name in ("x", "y")}
     checksums = {

@@ -8,7 +8,6 @@ import os
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +17,24 @@ import numpy as np
 from jax.sharding import Mesh
 from rich.progress import Progress as RichProgress
 
-from widebnn.errors import StoreError, WidebnnError, check_integer, check_real
+from widebnn.errors import WidebnnError, check_real
 from widebnn.precision import double_precision, one_blas_thread
-from widebnn.runs import RunFolder, open_run
 from widebnn.samplers import SamplingAlgorithm, build_sampler
 from widebnn.samplers.target import Target
 from widebnn.sampling.collect import Collect, everything
-from widebnn.sampling.manifest import check_same, describe
+from widebnn.sampling.manifest import describe
 from widebnn.sampling.placement import Placement, position_shapes
 from widebnn.sampling.program import Chains
 from widebnn.sampling.progress import Progress
 from widebnn.sampling.result import Result
 from widebnn.sampling.rounding import PrecisionCheck
 from widebnn.sampling.stop import Stop
+from widebnn.sampling.trace import Plan, Saver, Trace
 
 CHUNK_SECONDS = 0.5
 """How long a compiled chunk should take: the latency of Ctrl-C and of the progress display."""
-CHECKPOINT_SHARE = 0.01
-"""Checkpoints take at most this part of the time: where writing is slow they are less frequent."""
 LEAST_DRAWS = 10
 """Draws per chain that a limit of time leaves: with fewer of them nothing could be said about the chains."""
-MOST_CHAINS = 10_000
-STORE_BYTES = 2**33
-"""How much the stored draws may take before sample() refuses and asks for a smaller collect."""
 
 
 def sample(
@@ -117,159 +111,11 @@ def sample(
         saver = Saver(states, trace, interval)
         if store is not None:
             settings = {"sampler": sampler if isinstance(sampler, str) else "custom", **options, **plan.settings()}
-            manifest = describe(target, settings, *states.at_start(), place.units)
-            saver.folder = place.on_lead(lambda: stack.enter_context(_opened(Path(store), manifest)))
-            saver.restore(plan)
+            saver.open(Path(store), describe(target, settings, *states.at_start(), place.units), stack)
+            saver.restore(plan.burn_in)
         interrupted = _run(states, plan, trace, saver, precision, progress if place.leads else False, began + limit)
         _warn_of_nonfinite(plan, trace)
         return trace.result(target, plan, states, interrupted)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How long chains are, and how many."""
-
-    draws: int
-    burn_in: int
-    thin: int
-    chains: int
-    seed: int
-
-    @classmethod
-    def checked(cls, steps: int, burn_in: int, thin: int, chains: int, seed: int) -> Plan:
-        """From the arguments of sample()."""
-        burn_in = check_integer("burn_in", burn_in, 0)
-        thin = check_integer("thin", thin, 1)
-        steps = check_integer("steps", steps, 1)
-        chains = check_integer("chains", chains, 1, MOST_CHAINS)
-        seed = check_integer("seed", seed, 0)
-        if steps < thin:
-            raise WidebnnError(f"thin={thin} keeps nothing of {steps} steps; use thin of at most {steps}.")
-        return cls(steps // thin, burn_in, thin, chains, seed)
-
-    def settings(self) -> dict[str, int]:
-        """What a resumed run must have in common."""
-        return {"burn_in": self.burn_in, "thin": self.thin, "chains": self.chains, "seed": self.seed}
-
-
-@dataclass
-class Trace:
-    """What a run has computed so far, on the host; arrays have shape (chains, draws, ...)."""
-
-    stats: dict[str, np.ndarray]
-    kept: dict[str, np.ndarray]
-    done: int = 0
-    """Draws per chain."""
-    burned: int = 0
-    """Steps of burn-in per chain."""
-    burn_totals: np.ndarray = field(default_factory=lambda: np.zeros(4))
-    """Sums over chains and burn-in of what :class:`widebnn.sampling.program.Totals` counts."""
-    seconds: float = 0.0
-    compile_seconds: float = 0.0
-
-    @classmethod
-    def empty(cls, plan: Plan, states: Chains) -> Trace:
-        """Arrays for all draws, unless they are too many."""
-        leaves = jax.tree.leaves(states.row)
-        total = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) * plan.draws * plan.chains
-        if total > STORE_BYTES:
-            raise WidebnnError(
-                f"keeping {plan.draws} draws of {plan.chains} chains takes {total / 1e9:.1f} GB: pass a collect "
-                "function that keeps less (for networks widebnn.track(target, x_test)), or a larger thin."
-            )
-        return cls(*jax.tree.map(lambda s: np.zeros((plan.chains, plan.draws, *s.shape), s.dtype), states.row))
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All that is stored of draws."""
-        parts = {"stats": self.stats, "draws": self.kept}
-        return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
-
-    def keep(self, rows: list[Any], count: int) -> None:
-        """Append the first ``count`` rows of every chain."""
-        for chain, own in enumerate(rows):
-            for array, new in zip(jax.tree.leaves((self.stats, self.kept)), jax.tree.leaves(own), strict=True):
-                array[chain, self.done : self.done + count] = new[:count]
-        self.done += count
-
-    def result(self, target: Target, plan: Plan, states: Chains, interrupted: bool) -> Result:
-        """What sample() returns."""
-        last = [position for state in states.states for position in states.place.to_host(state.position)]
-        return Result(
-            draws={name: array[:, : self.done] for name, array in self.kept.items()},
-            stats={name: array[:, : self.done] for name, array in self.stats.items()},
-            target=target,
-            steps=self.done * plan.thin,
-            burn_in=self.burned,
-            thin=plan.thin,
-            chains=plan.chains,
-            seed=plan.seed,
-            seconds=self.seconds,
-            compile_seconds=self.compile_seconds,
-            burn_in_acceptance_rate=self.burn_totals[0] / max(self.burned * plan.chains, 1),
-            interrupted=interrupted,
-            last=jax.tree.map(lambda *leaves: np.stack(leaves), *last),
-        )
-
-
-class Saver:
-    """Writes checkpoints when they are due; never without an ``interval``. Only the lead process has a folder."""
-
-    def __init__(self, states: Chains, trace: Trace, interval: float | None):
-        self.states, self.trace, self.interval = states, trace, interval
-        self.folder: RunFolder | None = None
-        self.stored = 0
-        self.saved_at, self.wait = time.perf_counter(), interval or 0.0
-
-    def restore(self, plan: Plan) -> None:
-        """Resume from the last good checkpoint."""
-        trace, place, state = self.trace, self.states.place, self._state()
-        found = place.on_lead(lambda: self.folder.restore(trace.arrays(), state) if self.folder else None)
-        done, state = found or (-1, state)
-        done = int(place.from_lead(np.array(done)))
-        if done < 0:
-            return
-        state = {name: place.from_lead(array) for name, array in state.items()}
-        burned, seconds, trace.burn_totals = int(state["burned"]), float(state["seconds"]), state["burn_totals"].copy()
-        if not 0 <= burned <= plan.burn_in:
-            raise StoreError(f"the store has {burned} of {plan.burn_in} steps of burn-in; choose another folder.")
-        trace.done = self.stored = done
-        trace.burned, trace.seconds = burned, seconds
-        for array in trace.arrays().values():
-            array[:, :done] = place.from_lead(array[:, :done])
-        self.states.from_host(state)
-        self.saved_at = time.perf_counter()
-
-    def is_due(self) -> bool:
-        """Whether it is time for a checkpoint."""
-        return self.interval is not None and time.perf_counter() - self.saved_at >= self.wait
-
-    def write(self) -> None:
-        """Write the new draws and a checkpoint."""
-        if self.interval is None:
-            return
-        began, state, rows = time.perf_counter(), self._state(), slice(self.stored, self.trace.done)
-
-        def write() -> None:
-            assert self.folder is not None
-            if rows.start < rows.stop:
-                self.folder.append(rows.start, {name: a[:, rows] for name, a in self.trace.arrays().items()})
-            self.folder.save(state)
-
-        self.states.place.on_lead(write)
-        self.stored, self.saved_at = self.trace.done, time.perf_counter()
-        self.wait = max(self.interval, (self.saved_at - began) / CHECKPOINT_SHARE)
-
-    def _state(self) -> dict[str, np.ndarray]:
-        trace = self.trace
-        numbers = {"burned": np.array(trace.burned), "seconds": np.array(trace.seconds)}
-        return numbers | {"burn_totals": trace.burn_totals} | self.states.to_host()
-
-
-@contextlib.contextmanager
-def _opened(folder: Path, manifest: dict[str, Any]) -> Iterator[RunFolder]:
-    with open_run(folder, manifest) as run:
-        check_same(folder, run.manifest, manifest)
-        yield run
 
 
 def _refuse_tracers(target: Target, initial: Any) -> None:

@@ -15,7 +15,7 @@ LINE_SECONDS = 30.0
 
 
 def display(show: bool | None = None) -> RichProgress:
-    """An empty display on stderr, for any number of bars. ``show=None`` means: only if stderr is a terminal."""
+    """An empty display on stderr, for any number of bars; ``show=None`` shows it only if stderr is a terminal."""
     console = Console(stderr=True, force_terminal=show or None)
     narrow = console.width < 110
     return RichProgress(

@@ -112,17 +112,17 @@ class Chains:
         return np.array(values, np.float64), self.place.to_host(collected)[0]
 
     def to_host(self) -> dict[str, np.ndarray]:
-        """The states of all chains, by chain and leaf."""
+        """The arrays of the states, numbered, stacked along a leading chain axis."""
         states = [state for group in self.states for state in self.place.to_host(group)]
-        leaves = [jax.tree.leaves(state) for state in states]
-        return {f"{chain}.{i}": np.asarray(leaf) for chain, own in enumerate(leaves) for i, leaf in enumerate(own)}
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
+        return {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(stacked))}
 
     def from_host(self, arrays: dict[str, np.ndarray]) -> None:
         """Put back what :meth:`to_host` returned."""
         places, structure = self.place.places(self.states[0]), jax.tree.structure(self.states[0])
 
         def state(chain):
-            return jax.tree.unflatten(structure, [arrays[f"{chain}.{i}"] for i in range(structure.num_leaves)])
+            return jax.tree.unflatten(structure, [arrays[str(i)][chain] for i in range(structure.num_leaves)])
 
         self.states = [self.place.put([state(chain) for chain in group], places) for group in self.place.groups]
 

@@ -26,9 +26,9 @@ from matplotlib.figure import Figure
 
 import published_recipe
 from widebnn.data import load_dataset
-from widebnn.durable import write_bytes
 from widebnn.precision import one_blas_thread
 from widebnn.reproduction.figures import legend
+from widebnn.runs.files import write_bytes
 from widebnn.samplers import SAMPLERS
 
 ROOT = Path(__file__).resolve().parents[1]

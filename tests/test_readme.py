@@ -39,5 +39,5 @@ def test_command(command, tmp_path):
         return
     assert program in ("widebnn", ".venv/bin/widebnn")
     if arguments[0] in ("reproduce", "fit", "predict", "evaluate", "resume"):
-        return  # run by tests/reproduction/test_grid.py, test_commands.py and test_resume.py, which look at the results
+        return  # run by tests/reproduction/test_grid.py, test_commands.py and tests/runs, which look at the results
     run([WIDEBNN, *arguments], tmp_path)

@@ -23,7 +23,7 @@ STAGES = (
     ("coordinates",),
     ("samplers",),
     ("posteriors",),
-    ("durable", "unfinished", "verbosity"),
+    ("runs", "unfinished", "verbosity"),
     ("sampling",),
     ("data", "diagnostics"),
     ("estimators", "figures", "demo"),

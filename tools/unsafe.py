@@ -40,7 +40,7 @@ LOADERS = {
 """Functions by the module they are in, or by the name it usually has."""
 ARCHIVES = ("tarfile", "zipfile")
 SENTENCES = {
-    "import": "{} runs code that a file holds; use JSON, records of widebnn.durable, or NumPy without pickle.",
+    "import": "{} runs code that a file holds; use JSON, records of widebnn.runs, or NumPy without pickle.",
     "array": "{} must be False, for a pickled array runs code that the file holds.",
     "load": "{} makes any object that a file names; use a loader of plain data.",
     "eval": "{} runs text as code; parse it instead.",

@@ -17,9 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from widebnn.commands import evaluate, fit, fit_table, predict
-from widebnn.durable import damaged_files, locked, make_folder, output, replacing, write_bytes, write_checksums
 from widebnn.errors import DamageWarning, WidebnnError, readable
-from widebnn.unfinished import begin, begun, check_names, check_settings
+from widebnn.runs.command import begin, begun
+from widebnn.runs.files import damaged_files, locked, make_folder, output, replacing, write_bytes, write_checksums
+from widebnn.unfinished import check_names, check_settings
 from widebnn.verbosity import console as new_console
 from widebnn.verbosity import is_quiet, progress, with_verbosity
 

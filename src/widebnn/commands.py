@@ -22,8 +22,8 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table as Grid
 
-from widebnn.durable import locked, make_folder, output, write_bytes
 from widebnn.errors import WidebnnError, check_real
+from widebnn.runs.files import locked, make_folder, output, write_bytes
 from widebnn.verbosity import console as new_console
 from widebnn.verbosity import is_quiet, is_verbose, progress
 from widebnn.verbosity import say as _say
@@ -181,7 +181,8 @@ def fit_table(settings: dict[str, Any]) -> None:
     """Fit, or go on with, what the settings say; while it runs the chains are in a folder beside the model's."""
     from widebnn.data import TableEncoder, read_table, with_target
     from widebnn.estimators.saving import check_free, save
-    from widebnn.unfinished import begin, check_names
+    from widebnn.runs.command import begin
+    from widebnn.unfinished import check_names
 
     check_names("fit", settings, SETTINGS)
     began = time.perf_counter()

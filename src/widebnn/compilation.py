@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
-from collections.abc import Iterator
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
@@ -27,18 +24,3 @@ def keep_compiled_in(folder: str) -> None:
         jax.config.update("jax_compilation_cache_dir", folder)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
         compilation_cache.reset_cache()
-
-
-@contextlib.contextmanager
-def compiled_once() -> Iterator[None]:
-    """Keep compiled programs in a folder that lives as long as the context, unless JAX has a folder for them."""
-    settings = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = {name: getattr(jax.config, name) for name in settings}
-    with tempfile.TemporaryDirectory(prefix="widebnn-") as folder:
-        try:
-            keep_compiled_in(folder)
-            yield
-        finally:
-            for name, value in before.items():
-                jax.config.update(name, value)
-            compilation_cache.reset_cache()

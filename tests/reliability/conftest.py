@@ -3,10 +3,12 @@
 import json
 import os
 
+import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 from trial import FULL
 
-from widebnn.compilation import compiled_once
+from widebnn.compilation import keep_compiled_in
 
 
 @pytest.fixture
@@ -25,7 +27,12 @@ def record(request):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled():
+def compiled(tmp_path_factory):
     """Programs that recur are compiled once."""
-    with compiled_once():
-        yield
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    keep_compiled_in(str(tmp_path_factory.mktemp("widebnn-compiled")))
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()

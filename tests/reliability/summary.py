@@ -18,7 +18,7 @@ RESULTS, PAGE = DOCS / "reliability.json", DOCS / "reliability.md"
 PARTS = ("kills", "damage", "disk", "invariance", "nonfinite", "hostile", "soak", "proof")
 INTRODUCTION = """# Reliability
 
-What happens to a run when it is killed, its files are damaged, the disk is full or the input is hostile; and whether
+What happens to a run when it is killed, its files are corrupted, the disk is full or the input is hostile; and whether
 the draws have the right distribution. `make reliability` runs the long tests in `tests/reliability` at their full size
 (hours) and writes this page from the figures in [reliability.json](reliability.json); `make test-long` runs them at a
 moderate size, and `pytest -m long tests/reliability/test_kills.py` one of them.

@@ -1,8 +1,8 @@
-"""Damaged files are found, and nothing is lost that was safe.
+"""Corrupted files are detected and recomputed, and nothing is lost that was safe.
 
 One byte is flipped, or one file cut, at a random place of a random file of a stored run and of the folder of a
-``widebnn sample`` command. A run must warn of the file and end with the bits of the undamaged one; damage to the newest
-file costs a part of the run only. A command resumes with a warning and the same draws, or refuses in one line.
+``widebnn sample`` command. A run must warn of the file and end with the same bits; corruption of the newest file costs
+a part of the run only. A command resumes with a warning and the same draws, or refuses in one line.
 """
 
 import shutil

@@ -99,7 +99,7 @@ def remounted(disk, broken, usual):
 
 
 @pytest.mark.parametrize(
-    ("broken", "number"), [("size=64k", errno.ENOSPC), ("ro", errno.EROFS)], ids=["full", "read-only"]
+    ("broken", "number"), [("size=96k", errno.ENOSPC), ("ro", errno.EROFS)], ids=["full", "read-only"]
 )
 def test_a_disk_that_is_full_or_read_only(broken, number, tmp_path, good, record):
     disk = tmp_path / "disk"

@@ -18,8 +18,10 @@ import sys
 import tempfile
 import tracemalloc
 import warnings
+import zipfile
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -59,7 +61,10 @@ def judge(read, folder, tally):
     kind, message = "accepted", ""
     WATCHED.update(folder=os.path.realpath(folder), seen=[])
     try:
-        with warnings.catch_warnings(record=True) as said, contextlib.chdir(folder):  # where a payload leaves something
+        # The CRC-32 of a member of an archive stops nobody who writes one.
+        crc = mock.patch.object(zipfile.ZipExtFile, "_update_crc", lambda self, data: None)
+        # A payload would leave something in the folder.
+        with warnings.catch_warnings(record=True) as said, contextlib.chdir(folder), crc:
             warnings.simplefilter("always", UserWarning)
             read(folder)
     except widebnn.WidebnnError as error:
@@ -71,7 +76,7 @@ def judge(read, folder, tally):
         assert text.isprintable() and len(text) <= 1000 and len(text.split()) >= 3, text
     assert not WATCHED["seen"] and not list(folder.rglob("hacked")), WATCHED["seen"]
     tally["repaired" if messages and kind == "accepted" else kind] += 1
-    tally["stopped by a checksum"] += "checksum" in message
+    tally["stopped by a checksum"] += "checksum" in message and "correct checksum" not in message
 
 
 def commanded(*arguments):

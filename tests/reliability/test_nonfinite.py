@@ -3,8 +3,9 @@
 A tenth of all positions, chosen by a hash of the position, is made bad: the log-likelihood there is NaN, infinite,
 overflows or comes from a failed Cholesky factorisation; or one entry of the gradient does. A bad position has
 likelihood zero, so a chain must be the one whose log-likelihood is -inf there, and exactly the steps whose acceptance
-probability is zero must be counted. Chains that start at exact draws must keep the law of what is left. Step sizes are
-tuned all the same, and networks whose features overflow are refused as a start and rejected as a proposal.
+probability is zero must be counted. Chains that start at exact draws must keep the distribution of the target without
+them. Step sizes are tuned all the same, and networks whose features overflow are refused as a start and rejected as a
+proposal.
 """
 
 import math
@@ -111,7 +112,7 @@ def test_bad_numbers_are_a_likelihood_of_zero(place, name, record):
     record(what, problems[:3] or 0, "0", not problems)
 
 
-def law_p_values(place, name, replicates):
+def p_values_of(place, name, replicates):
     """Exact tests of means and variances after ten steps from exact draws of what is left."""
     mean, deviation, kernel = CENTRE / 2, math.sqrt(0.5), SAMPLERS[name](poisoned(place, "NaN"), **OPTIONS[name])
 
@@ -126,11 +127,13 @@ def law_p_values(place, name, replicates):
     return [*(2 * scipy.stats.norm.sf(np.abs(ends.sum(axis=0)) / math.sqrt(replicates))), *(2 * tails)]
 
 
-def test_the_law_of_what_is_left(record):
+def test_the_distribution_of_the_rest(record):
     replicates = size(10_000, 50_000)
-    p_values = [p for place, name in CASES for p in law_p_values(place, name, replicates)]
+    p_values = [p for place, name in CASES for p in p_values_of(place, name, replicates)]
     least = min(1.0, len(p_values) * min(p_values))
-    what = f"law of what is left, {len(p_values)} tests of {replicates} chains: smallest p-value times their number"
+    what = (
+        f"distribution of the rest, {len(p_values)} tests of {replicates} chains: smallest p-value times their number"
+    )
     record(what, f"{least:.2g}", f"above {FALSE_ALARM:g}", least > FALSE_ALARM)
 
 

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from killing import loop as driver
+from killing import save_often
 from widebnn import cli
 from widebnn.data import load_dataset
 from widebnn.errors import DamageWarning, WidebnnError
@@ -27,7 +29,6 @@ from widebnn.reproduction.engines import Engine
 from widebnn.reproduction.grid import with_data, write_config
 from widebnn.reproduction.published import published_numbers
 from widebnn.reproduction.sweep import load, path_of
-from widebnn.sampling import driver
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.xdist_group("grid")  # one worker, which makes the fixture once
@@ -150,8 +151,7 @@ def test_a_killed_cell_resumes(smoke, monkeypatch):
             if phase == "sampling":
                 raise Killed
 
-    monkeypatch.setattr(driver, "CHUNK_SECONDS", 1e-4)
-    monkeypatch.setattr(driver, "CHECKPOINT_SHARE", float("inf"))
+    save_often(monkeypatch)
     monkeypatch.setitem(driver.sample.__kwdefaults__, "checkpoint_seconds", 0.0)
     monkeypatch.setattr(driver, "Progress", Stopping)
     with pytest.raises(Killed):

@@ -3,6 +3,7 @@
 python many_devices.py WHAT PROCESS PROCESSES DEVICES PORT FOLDER
 """
 
+import importlib
 import json
 import os
 import sys
@@ -20,7 +21,7 @@ import widebnn
 from widebnn.compilation import compile_quickly
 from widebnn.errors import WidebnnError
 from widebnn.precision import double_precision
-from widebnn.sampling import driver
+from widebnn.sampling import trace
 
 CHAINS, INPUTS = 4, 12
 JOBS = {"pcn, one layer": ("pcn", 1, "float32"), "hilbert_hmc, two layers": ("hilbert_hmc", 2, "float64")}
@@ -110,7 +111,8 @@ def communication():
 def stored():
     """A run that is kept in a folder."""
     if WHAT == "slowly":
-        driver.CHUNK_SECONDS, driver.CHECKPOINT_SHARE = 0.02, float("inf")
+        loop = importlib.import_module("widebnn.sampling.sample")
+        loop.CHUNK_SECONDS, trace.CHECKPOINT_SHARE = 0.02, float("inf")
     target = network_target()
     try:
         result = widebnn.sample(

@@ -25,8 +25,8 @@ from widebnn.limits.kernel import CLOSED_FORMS
 from widebnn.posteriors import Posterior
 from widebnn.samplers import build_sampler
 from widebnn.sampling import Result
-from widebnn.sampling.driver import MOST_CHAINS
 from widebnn.sampling.progress import SearchProgress
+from widebnn.sampling.trace import MOST_CHAINS
 
 DEPTHS = (1, 2)
 DEEP_ROWS = 5000

@@ -14,7 +14,8 @@ from widebnn.estimators.ascent import STEPS
 from widebnn.estimators.length import MARGIN, TRIAL
 from widebnn.posteriors import Posterior
 from widebnn.precision import double_precision, one_blas_thread
-from widebnn.sampling.driver import LEAST_DRAWS, physical_memory
+from widebnn.sampling.placement import physical_memory
+from widebnn.sampling.sample import LEAST_DRAWS
 
 QUICK = 2e7
 """Multiplications of a gradient below which it takes about a millisecond, and nobody needs to be told."""

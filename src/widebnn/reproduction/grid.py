@@ -16,13 +16,13 @@ import xarray as xr
 from rich.progress import Progress as RichProgress
 
 from widebnn.data import Dataset
-from widebnn.durable import DamageError, make_folder, output, read_record, write_bytes, write_record
 from widebnn.errors import WidebnnError
 from widebnn.reproduction.cells import Cell, build_target, data_checksum, find_start, run_cell
 from widebnn.reproduction.engines import Engine, local_engine
 from widebnn.reproduction.published import RHAT_STEP_SIZE
 from widebnn.reproduction.sweep import sweep
-from widebnn.sampling.driver import position_shapes
+from widebnn.runs.files import DamageError, make_folder, output, read_record, write_bytes, write_record
+from widebnn.sampling.placement import position_shapes
 
 EXPERIMENTS = ("acceptance", "ess", "rhat", "traces", "beyond")
 PAPER_SAMPLERS = ("lmc", "underdamped", "pcn", "pcnl")

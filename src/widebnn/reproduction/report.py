@@ -17,7 +17,6 @@ import xarray as xr
 from markdown_it import MarkdownIt
 
 from widebnn.data import Dataset
-from widebnn.durable import output, write_bytes
 from widebnn.reproduction.analysis import (
     STATISTICS,
     add_pooled_ess,
@@ -31,6 +30,7 @@ from widebnn.reproduction.cells import LABELS, NOISE, cell_of
 from widebnn.reproduction.claims import claims
 from widebnn.reproduction.figures import draw_figures
 from widebnn.reproduction.grid import Scale
+from widebnn.runs.files import output, write_bytes
 
 VERSIONS = ("widebnn", "jax", "jaxlib", "numpy", "scipy", "arviz-stats")
 INTRODUCTION = """# Function-space MCMC for wide Bayesian networks, re-run

@@ -22,9 +22,9 @@ from typing import Any
 import xarray as xr
 from rich.progress import Progress as RichProgress
 
-from widebnn.durable import damaged_files, locked, output, write_bytes, write_checksums
 from widebnn.errors import DamageWarning, WidebnnError
 from widebnn.reproduction.engines import Engine
+from widebnn.runs.files import damaged_files, locked, output, write_bytes, write_checksums
 from widebnn.sampling.progress import display
 
 ATTEMPTS = 3
@@ -134,7 +134,7 @@ def _save(folder: Path, name: str, job: Any, stored: xr.Dataset) -> xr.Dataset:
     path, stored = path_of(folder, name), stored.assign_attrs(job=repr(job))
     # The classic format is read by Python alone: the HDF5 library may hang on a file that was made for it.
     with output(path):
-        write_bytes(path, [stored.to_netcdf(engine="scipy")])
+        write_bytes(path, stored.to_netcdf(engine="scipy"))
         write_checksums(path.with_suffix(".sha256"), [path.name])
     shutil.rmtree(path.with_suffix(".run"), ignore_errors=True)
     path.with_suffix(".progress").unlink(missing_ok=True)

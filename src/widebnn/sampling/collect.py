@@ -24,11 +24,23 @@ def everything(key: jax.Array, position: Any) -> dict[str, jax.Array]:
 def track(target: Posterior, x_test: Any = None, *, projections: int = 100, seed: int = 0) -> Collect:
     """Keep predictions and a summary of the weights, whatever the width.
 
-    - ``weights``: projections of the position on fixed random directions, each N(0, 1) under the reference (for
-      coordinates ``full`` the directions of all weights that the chain follows);
-    - ``y``: replicated observations at the training inputs (posterior predictive; one-hot for softmax);
-    - ``f_test``, ``y_test``: the function and new observations at ``x_test``, or at the inputs that the chain carries;
-    - ``mean_test``: the mean of f there given the chain's coordinates (Rao-Blackwellised).
+    Args:
+        target: The posterior that is sampled.
+        x_test: Test inputs, rows x features; those that the chain carries if not given.
+        projections: Number of random directions.
+        seed: Of the directions.
+
+    Returns:
+        A function for ``sample(collect=...)`` that keeps
+
+        - ``weights``: projections of the position on fixed random directions, each N(0, 1) under the reference (for
+          coordinates ``full`` the directions of all weights that the chain follows);
+        - ``y``: replicated observations at the training inputs (posterior predictive; one-hot for softmax);
+        - ``f_test``, ``y_test``: the function and new observations at the test inputs;
+        - ``mean_test``: the mean of f there given the chain's coordinates (Rao-Blackwellised).
+
+    Example:
+        >>> widebnn.sample(target, steps=1000, collect=widebnn.track(target, x_test))  # doctest: +SKIP
     """
     own = getattr(target.coordinates, "project", None)
     project = own or random_projections(target.sample_reference, projections, seed)

@@ -1,9 +1,9 @@
-"""Where chains live: one device, several, or the devices of several processes. Samplers and targets know nothing of it.
+"""Chains on one device, on several, or on those of several processes. Samplers and targets know nothing of it.
 
 A mesh has the axes ``chains`` and ``units``. Chains run in groups, one of each row of the mesh at a time, and within a
-row the hidden units of a chain are divided over the devices. Rows never wait for each other. Positions are put there
-and XLA does the rest: what a step computes per unit stays where the units are, and sums over units become all-reduces
-of n x n matrices. Noise is drawn by counters, so each device draws its own part of the same numbers.
+row the hidden units of a chain are divided over the devices. Rows never wait for each other. Positions are placed and
+XLA does the rest: what a step computes per unit stays where the units are, and sums over units become all-reduces of
+n x n matrices. Noise is drawn by counters, so each device draws its own part of the same numbers.
 
 With several processes (``jax.distributed.initialize()``) each makes the same call and gets the whole result. Only the
 first, the lead, reads and writes files. Without a mesh a group is one chain and nothing is wrapped.
@@ -12,6 +12,7 @@ first, the lead, reads and writes files. Without a mesh a group is one chain and
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from widebnn.coordinates.full import FullPosition
 from widebnn.coordinates.function import FunctionPosition
 from widebnn.errors import StoreError, WidebnnError, check_integer
+from widebnn.samplers.target import Target
 
 AXES = ("chains", "units")
 MESSAGE = 4096
@@ -32,7 +34,22 @@ LOST = re.compile(r"gloo|connection|peer|coordinat|heartbeat|unavailable|deadlin
 
 
 def device_mesh(chains: int = 1, units: int | None = None) -> Mesh:
-    """A mesh for ``sample(mesh=...)``: rows of ``units`` devices, all devices of all processes if not given."""
+    """Devices for ``sample(mesh=...)``.
+
+    Args:
+        chains: Rows of the mesh, chains that run at a time; a divisor of the number of chains.
+        units: Devices in a row, over which hidden units are divided; if not given, all devices of all processes are
+            used.
+
+    Returns:
+        A mesh with the axes ``chains`` and ``units``.
+
+    Raises:
+        WidebnnError: There are not so many devices.
+
+    Example:
+        >>> widebnn.sample(target, steps=1000, chains=4, mesh=widebnn.device_mesh(chains=2))  # doctest: +SKIP
+    """
     devices = jax.devices()
     chains = check_integer("chains", chains, 1)
     units = max(1, len(devices) // chains) if units is None else check_integer("units", units, 1)
@@ -41,12 +58,38 @@ def device_mesh(chains: int = 1, units: int | None = None) -> Mesh:
     return Mesh(np.array(devices[: chains * units]).reshape(chains, units), AXES)
 
 
+def position_shapes(target: Target) -> Any:
+    """A position with shapes and dtypes instead of numbers."""
+    return jax.eval_shape(target.sample_reference, jax.random.key(0))
+
+
+def cores() -> int:
+    """Cores that this process may use: XLA divides products among them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def physical_memory() -> int | None:
+    """Bytes of memory of the device, or of this machine where it is the device; None where the system does not say."""
+    statistics = jax.local_devices()[0].memory_stats()
+    if statistics and "bytes_limit" in statistics:
+        return statistics["bytes_limit"]
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 class Placement:
-    """The devices of chains, and what processes tell each other."""
+    """The devices of chains, and what processes tell each other.
+
+    Args:
+        mesh: From :func:`device_mesh`, or None for the default device.
+        chains: Number of chains.
+        position: Shapes of a position.
+    """
 
     def __init__(self, mesh: Mesh | None, chains: int, position: Any):
-        """``position``: shapes of a position."""
-        self.mesh = mesh
+        self.mesh, self.chains = mesh, chains
         self.units = self.processes = rows = 1
         if mesh is not None:
             if tuple(mesh.axis_names) != AXES:
@@ -62,7 +105,8 @@ class Placement:
                     f"{chains} chains cannot be divided equally over the {rows} rows of the mesh; use "
                     "device_mesh(chains=...) with a divisor of their number."
                 )
-            self._axes = unit_axes(position, self.units)
+            whole = NamedSharding(mesh, PartitionSpec("chains"))
+            self._shardings = {"whole": whole, "position": position_shardings(position, mesh)}
             self._everywhere = jax.jit(lambda leaf: leaf, out_shardings=NamedSharding(mesh, PartitionSpec()))
         self.leads = self.processes == 1 or jax.process_index() == 0
         self.groups = [range(first, first + rows) for first in range(0, chains, rows)]
@@ -162,7 +206,7 @@ class Placement:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """The loss of another process as a sentence."""
+        """Report the loss of another process in one sentence."""
         try:
             yield
         except (RuntimeError, ValueError) as error:
@@ -170,47 +214,39 @@ class Placement:
                 raise
             raise WidebnnError(
                 f"another process of this run was lost ({str(error).splitlines()[0][:200]}); with a store the run is "
-                "safe up to its last checkpoint: start it again, with any number of processes, to go on."
+                "safe up to its last checkpoint: start it again, with any number of processes, to resume."
             ) from error
 
     def _sharding(self, where: Any) -> Any:
-        if where == "whole":
-            return NamedSharding(self.mesh, PartitionSpec("chains"))  # type: ignore[arg-type]
-        if where == "position":
-            return jax.tree.map(lambda axis: NamedSharding(self.mesh, _spec(axis)), self._axes)  # type: ignore[arg-type]
-        return where
+        return self._shardings[where] if isinstance(where, str) else where
 
 
-def unit_axes(position: Any, units: int) -> Any:
-    """For every array of a position the axis that counts hidden units and is divided, -1 for none.
+def position_shardings(position: Any, mesh: Mesh) -> Any:
+    """How the arrays of a position, with a leading axis for the chains of a group, are divided over a mesh.
 
     Hidden units are the columns of ``layers`` and ``carried`` of function coordinates.
     """
-    function = [node for node in jax.tree.leaves(position, is_leaf=_is_function) if _is_function(node)]
-    if units > 1 and not function:
+    units = mesh.devices.shape[1]
+    nodes = [node for node in jax.tree.leaves(position, is_leaf=_is_function) if _is_function(node)]
+    if units > 1 and not nodes:
         raise WidebnnError(
             "only targets in function coordinates have units to divide: use coordinates='function', or a mesh with "
             f"units=1 (got {units}) to divide the chains alone."
         )
-    divided = {id(leaf) for node in function for leaf in (*node.layers, *node.carried)}
+    divided = {id(leaf) for node in nodes for leaf in (*node.layers, *node.carried)}
 
-    def axis(leaf):
+    def sharding(leaf):
         if units == 1 or id(leaf) not in divided:
-            return -1
+            return NamedSharding(mesh, PartitionSpec("chains"))
         if leaf.shape[1] % units:
             raise WidebnnError(f"{leaf.shape[1]} hidden units cannot be divided equally over {units} devices.")
-        return 1
+        return NamedSharding(mesh, PartitionSpec("chains", None, "units"))
 
-    return jax.tree.map(axis, position)
+    return jax.tree.map(sharding, position)
 
 
 def _is_function(node: Any) -> bool:
     return isinstance(node, (FunctionPosition, FullPosition))
-
-
-def _spec(axis: int) -> PartitionSpec:
-    """Of an array with a leading axis for the chains of a group."""
-    return PartitionSpec("chains") if axis < 0 else PartitionSpec("chains", *[None] * axis, "units")
 
 
 def _put(leaf: np.ndarray, sharding: Any) -> jax.Array:

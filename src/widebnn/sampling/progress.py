@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -14,7 +15,7 @@ LINE_SECONDS = 30.0
 
 
 def display(show: bool | None = None) -> RichProgress:
-    """An empty display on stderr, for any number of bars. ``show=None`` means: only if stderr is a terminal."""
+    """An empty display on stderr, for any number of bars; ``show=None`` shows it only if stderr is a terminal."""
     console = Console(stderr=True, force_terminal=show or None)
     narrow = console.width < 110
     return RichProgress(
@@ -32,39 +33,47 @@ def display(show: bool | None = None) -> RichProgress:
     )
 
 
-class Progress:
-    """One bar for all chains of a run, in a display of its own or, where one is given, among others.
+class _Bar:
+    """One bar, in a display of its own or in one that is given; with ``show=None`` and no terminal, lines."""
 
-    With ``show=None`` and no terminal, as in batch jobs, a line every half minute.
-    """
-
-    def __init__(self, total: int, chains: int, show: bool | RichProgress | None):
+    def __init__(self, description: str, total: float, show: bool | RichProgress | None):
         self._shared = isinstance(show, RichProgress)
         self._display = show if isinstance(show, RichProgress) else display(show)
-        self._acceptance: float | None = None
-        self._done, self._total = 0, total
         self._lines = show is None and not self._display.console.is_terminal
         self._began = self._said = time.monotonic()
-        self._skipped = 0
-        self._chains = "" if chains == 1 else f" x {chains} chains"
+        self._description, self._total = description, total
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if not self._shared:
             self._display.start()
-        self._task = self._display.add_task("starting", total=self._total, note="")
+        self._task = self._display.add_task(self._description, total=self._total, note="")
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._shared:
             self._display.remove_task(self._task)
         else:
             self._display.stop()
 
+    def _print_now_and_then(self, line: str) -> None:
+        if self._lines and time.monotonic() - self._said >= LINE_SECONDS:
+            self._display.console.print(line, highlight=False, soft_wrap=True)
+            self._said = time.monotonic()
+
+
+class Progress(_Bar):
+    """Progress of all chains of a run."""
+
+    def __init__(self, total: int, chains: int, show: bool | RichProgress | None):
+        super().__init__("starting", total, show)
+        self._acceptance: float | None = None
+        self._done = self._skipped = 0
+        self._chains = "" if chains == 1 else f" x {chains} chains"
+
     def skip(self, steps: int) -> None:
         """Steps that were done before."""
-        self._done += steps
-        self._skipped += steps
-        self._display.update(self._task, completed=self._done)
+        self._done = self._skipped = steps
+        self._display.update(self._task, completed=steps)
 
     def update(self, phase: str, steps: int, acceptance: float) -> None:
         """Move on by ``steps`` steps with this mean acceptance rate."""
@@ -73,35 +82,20 @@ class Progress:
         self._done += steps
         note = f"{self._done}/{self._total} steps{self._chains}, acceptance {self._acceptance:.3f}"
         self._display.update(self._task, description=phase, advance=steps, note=note)
-        now = time.monotonic()
-        if self._lines and now - self._said >= LINE_SECONDS:
-            left = (now - self._began) / (self._done - self._skipped) * (self._total - self._done)
-            self._display.console.print(f"{phase}: {note}, ETA {left:.0f} s", highlight=False, soft_wrap=True)
-            self._said = now
+        rate = (time.monotonic() - self._began) / (self._done - self._skipped)
+        self._print_now_and_then(f"{phase}: {note}, ETA {rate * (self._total - self._done):.0f} s")
 
 
-class SearchProgress:
-    """A bar for the choice of hyperparameters. With ``show=None`` and no terminal, a line every half minute."""
+class SearchProgress(_Bar):
+    """Progress of the choice of hyperparameters."""
 
     def __init__(self, show: bool | None):
-        self._display = display(show)
-        self._lines = show is None and not self._display.console.is_terminal
-        self._said = time.monotonic()
-
-    def __enter__(self) -> SearchProgress:
-        self._display.start()
-        self._task = self._display.add_task("choosing hyperparameters", total=1.0, note="")
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._display.stop()
+        super().__init__("choosing hyperparameters", 1.0, show)
 
     def update(self, share: float, note: str) -> None:
         """This share is done."""
         self._display.update(self._task, completed=share, note=note)
-        if self._lines and time.monotonic() - self._said >= LINE_SECONDS:
-            self._display.console.print(f"choosing hyperparameters: {note}", highlight=False, soft_wrap=True)
-            self._said = time.monotonic()
+        self._print_now_and_then(f"{self._description}: {note}")
 
     def say(self, line: str) -> None:
         """A line above the bar, unless nothing is to be shown."""

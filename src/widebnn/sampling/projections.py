@@ -19,6 +19,14 @@ def random_projections(
     A direction is a random vector for each vector of the pytree and a random rank-one matrix a b' for each
     matrix (so the directions for a d x e weight matrix take d + e numbers each, not d e), scaled to unit
     length as a whole.
+
+    Args:
+        sample_reference: Of the target; its shapes are those of a position.
+        count: Number of directions.
+        seed: Of the directions.
+
+    Returns:
+        Position -> ``count`` projections.
     """
     shapes = jax.eval_shape(sample_reference, jax.random.key(0))
     leaves = jax.tree.leaves(shapes)

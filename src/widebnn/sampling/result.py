@@ -13,15 +13,8 @@ from widebnn.samplers.target import Target
 
 GROUPS = {"y": "posterior_predictive", "f_test": "predictions", "y_test": "predictions", "mean_test": "predictions"}
 """The ArviZ group of the names that :func:`widebnn.track` uses; everything else goes to ``posterior``."""
-
-
-DIMENSIONS = {
-    "y": ["row", "output"],
-    "y_test": ["test_row", "output"],
-    "f_test": ["test_row", "output"],
-    "mean_test": ["test_row", "output"],
-    "weights": ["projection"],
-}
+DIMENSIONS = {"y": ["row", "output"], "weights": ["projection"]}
+DIMENSIONS |= {name: ["test_row", "output"] for name in ("y_test", "f_test", "mean_test")}
 
 
 @dataclass(frozen=True)
@@ -46,7 +39,7 @@ class Result:
     burn_in_acceptance_rate: float
     interrupted: bool
     last: Any
-    """The positions after the last step, stacked over chains: pass them as ``initial`` to go on."""
+    """The positions after the last step, stacked over chains: pass them as ``initial`` to continue."""
 
     @property
     def acceptance_rate(self) -> float:
@@ -71,15 +64,8 @@ class Result:
         observed = getattr(self.target, "y", None)
         if observed is not None:
             groups["observed_data"] = {"y": np.asarray(observed)}
-        attributes = {
-            "steps": self.steps,
-            "burn_in": self.burn_in,
-            "thin": self.thin,
-            "seed": self.seed,
-            "sampling_time": self.seconds,
-            "gradients_per_step": self.gradients_per_step,
-        }
-        return datatree(groups, attributes)
+        attributes = {name: getattr(self, name) for name in ("steps", "burn_in", "thin", "seed", "gradients_per_step")}
+        return datatree(groups, attributes | {"sampling_time": self.seconds})
 
 
 def datatree(groups: dict[str, dict[str, np.ndarray]], attributes: dict[str, Any]) -> xr.DataTree:

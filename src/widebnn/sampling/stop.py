@@ -24,7 +24,7 @@ class Stop:
     def __enter__(self) -> Stop:
         if threading.current_thread() is threading.main_thread():
             for number in self._signals:
-                # Somebody who ignores it, or handles it his own way, goes on doing so.
+                # A program that ignores it, or has its own handler, keeps that.
                 if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                     self._before[number] = signal.signal(number, self._handle)
         return self

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import widebnn
+from killing import loop
 from problems import small_data, small_target
-from widebnn.errors import PrecisionError
-from widebnn.sampling import driver, progress
+from widebnn.sampling import program, progress
 
 GAUSSIAN = widebnn.Target(
     log_likelihood=lambda u: -0.5 * jnp.sum((u["a"] - 1.0) ** 2) - jnp.sum(u["b"] ** 2),
@@ -70,21 +70,17 @@ def test_keys_of_collect_are_not_those_of_steps():
     assert len(np.unique(keys, axis=0)) == len(keys) == 120
 
 
-def test_chain_does_not_depend_on_chunks_chains_thinning_or_progress(monkeypatch, capsys):
+def test_chain_does_not_depend_on_chunks_chains_thinning_or_progress(monkeypatch):
     reference = run().draws["a"][0]
-    np.testing.assert_array_equal(run(chains=3).draws["a"][0], reference)
+    three = run(chains=3).draws["a"]
+    np.testing.assert_array_equal(three[0], reference)
+    assert not np.array_equal(three[1], reference) and not np.array_equal(run(seed=4).draws["a"][0], reference)
     np.testing.assert_array_equal(run(thin=4).draws["a"][0], reference[3::4])
     np.testing.assert_array_equal(run(burn_in=10, steps=14).draws["a"][0], reference[10:])
     np.testing.assert_array_equal(run(progress=True).draws["a"][0], reference)
-    monkeypatch.setattr(driver, "CHUNK_SECONDS", 0.0)
-    monkeypatch.setattr(driver, "BUFFER_BYTES", 100)
+    monkeypatch.setattr(loop, "CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(program, "BUFFER_BYTES", 100)
     np.testing.assert_array_equal(run().draws["a"][0], reference)
-
-
-def test_chains_and_seeds_differ():
-    result = run(chains=2)
-    assert not np.array_equal(result.draws["a"][0], result.draws["a"][1])
-    assert not np.array_equal(run(seed=4).draws["a"][0], result.draws["a"][0])
 
 
 def test_initial_positions():
@@ -105,42 +101,34 @@ def test_built_samplers_and_collect():
     assert result.gradients_per_step == 3
 
 
-def test_silent_when_not_a_terminal(capfd):
-    run(burn_in=5)
-    captured = capfd.readouterr()
-    assert captured.out == "" and captured.err == ""
-
-
-def test_without_a_terminal_progress_is_lines(monkeypatch, capfd):
+def test_progress_is_a_bar_on_terminals_and_lines_elsewhere(monkeypatch, capfd):
+    for show in (None, False):
+        run(burn_in=5, progress=show)
+        assert capfd.readouterr() == ("", "")
+    run(burn_in=5, progress=True)
+    shown = capfd.readouterr().err
+    assert "acceptance" in shown and "ETA" in shown
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     run(burn_in=5, progress=None)
     lines = capfd.readouterr().err.splitlines()
-    assert lines and all(
-        re.fullmatch(r"(burn-in|sampling): .*steps.*, acceptance [\d.]+, ETA \d+ s", line) for line in lines
-    )
+    pattern = r"(burn-in|sampling): .*steps.*, acceptance [\d.]+, ETA \d+ s"
+    assert lines and all(re.fullmatch(pattern, line) for line in lines)
     run(burn_in=5, progress=False)
     assert capfd.readouterr().err == ""
 
 
-def test_progress_says_acceptance_and_eta(capfd):
-    run(burn_in=5, progress=True)
-    shown = capfd.readouterr().err
-    assert "acceptance" in shown and "ETA" in shown
-
-
 def test_interrupt_returns_what_is_there(monkeypatch):
     """A real SIGINT, sent once the third chunk of draws is in."""
-    monkeypatch.setattr(driver, "CHUNK_SECONDS", 0.01)
+    monkeypatch.setattr(loop, "CHUNK_SECONDS", 0.01)
     chunks = []
 
-    class InterruptingProgress(driver.Progress):
+    class Interrupting(loop.Progress):
         def update(self, phase, steps, acceptance):
-            super().update(phase, steps, acceptance)
             chunks.append(phase)
             if chunks.count("sampling") == 3:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(driver, "Progress", InterruptingProgress)
+    monkeypatch.setattr(loop, "Progress", Interrupting)
     with pytest.warns(UserWarning, match="interrupted: [0-9]+ of 10000000 draws"):
         result = run(steps=10**9, thin=100)
     monkeypatch.undo()
@@ -160,11 +148,6 @@ def test_time_that_is_over_leaves_the_burn_in_and_ten_draws(tmp_path):
     assert again.steps == 20
     whole = run(steps=60, thin=2, burn_in=7, max_seconds=1e6, store=tmp_path / "run")
     np.testing.assert_array_equal(whole.draws["a"], complete.draws["a"])
-
-
-def test_time_must_not_be_negative():
-    with pytest.raises(widebnn.WidebnnError, match="max_seconds must be at least 0, got -1"):
-        run(max_seconds=-1)
 
 
 def test_bad_proposals_are_counted_and_reported():
@@ -188,6 +171,7 @@ def test_a_hopeless_start_is_named():
     [
         ({"steps": 0}, "steps must be at least 1"),
         ({"steps": 2.5}, "steps must be a whole number"),
+        ({"max_seconds": -1}, "max_seconds must be at least 0, got -1"),
         ({"thin": 25}, "thin=25 keeps nothing of 24 steps"),
         ({"burn_in": -1}, "burn_in must be at least 0"),
         ({"chains": 0}, "chains must be at least 1"),
@@ -223,13 +207,8 @@ def test_datatree_has_the_groups_arviz_users_expect():
         target, "pcn", step_size=0.3, steps=6, chains=2, collect=widebnn.track(target, x_test, projections=4)
     )
     tree = result.to_datatree()
-    assert set(tree.children) == {
-        "posterior",
-        "sample_stats",
-        "posterior_predictive",
-        "predictions",
-        "observed_data",
-    }
+    groups = {"posterior", "sample_stats", "posterior_predictive", "predictions", "observed_data"}
+    assert set(tree.children) == groups
     assert {"acceptance_rate", "lp"} <= set(tree["sample_stats"].data_vars)
     assert tree["posterior"]["weights"].dims == ("chain", "draw", "projection")
     assert tree["posterior_predictive"]["y"].dims == ("chain", "draw", "row", "output")
@@ -266,26 +245,9 @@ assert inside == {1}, inside
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_float32_is_checked_where_it_matters():
-    """Nearly equal inputs and tiny noise: the warning names the remedies, and the last one works."""
-    x = np.random.default_rng(0).normal(size=(30, 4))
-    x = np.vstack([x, x + 1e-3])
-    y = np.random.default_rng(1).normal(size=(60, 1))
-    network = widebnn.dense(4, [64])
-    with (
-        pytest.warns(UserWarning, match=r"float32 features change the log acceptance.*dtype='mixed', or 'float64', to"),
-        pytest.raises(PrecisionError, match="rounding decides what is accepted"),
-    ):
-        widebnn.sample(widebnn.posterior(network, x, y, noise=1e-3), "pcn", step_size=0.1, steps=2)
-    with pytest.warns(UserWarning, match=r"the gradient relatively.*dtype='float64'"):
-        widebnn.sample(widebnn.posterior(network, x, y, noise=1e-3, dtype="mixed"), "pcn", step_size=0.1, steps=2)
-    widebnn.sample(widebnn.posterior(network, x, y, noise=1e-3, dtype="float64"), "pcn", step_size=0.1, steps=2)
-    widebnn.sample(widebnn.posterior(network, x, y, noise=0.1), "pcn", step_size=0.1, steps=2)
-
-
 def test_a_program_that_does_not_fit_into_memory_is_refused(monkeypatch):
-    monkeypatch.setattr("widebnn.sampling.driver.physical_memory", lambda: 1000)
+    monkeypatch.setattr("widebnn.sampling.program.physical_memory", lambda: 1000)
     with pytest.raises(widebnn.WidebnnError, match="GB of this machine: use fewer training rows"):
         widebnn.sample(small_target("function"), "pcn", step_size=0.1, steps=2)
-    monkeypatch.setattr("widebnn.sampling.driver.physical_memory", lambda: None)
+    monkeypatch.setattr("widebnn.sampling.program.physical_memory", lambda: None)
     assert widebnn.sample(small_target("function"), "pcn", step_size=0.1, steps=2).steps == 2

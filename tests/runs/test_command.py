@@ -1,4 +1,4 @@
-"""widebnn resume, and fits with a store: killed by surprise, they end as if nothing had been."""
+"""widebnn resume, and fits with a store: killed at any moment, they end with the same draws."""
 
 import inspect
 import json
@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import xarray
 
+from killing import Killed, kill_after, loop, save_often
 from widebnn import cli
-from widebnn.durable import locked, write_record
 from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNRegressor
-from widebnn.sampling import driver
-from widebnn.unfinished import begin
+from widebnn.runs.command import begin
+from widebnn.runs.files import locked, write_record
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("resume")]
 COMMAND = str(Path(sys.executable).with_name("widebnn"))
@@ -91,15 +91,12 @@ def test_a_folder_that_cannot_be_made(tmp_path, widebnn):
 
 
 def test_what_cannot_be_resumed_is_explained(tmp_path, widebnn):
-    assert "holds no run to go on with" in widebnn("resume", tmp_path)[2]
+    assert "holds no run to resume" in widebnn("resume", tmp_path)[2]
     (tmp_path / "command").write_text("nonsense")
-    assert "is damaged" in widebnn("resume", tmp_path)[2]
-    write_record(tmp_path / "command", {"kind": "command", "command": "rm", "settings": {}}, {})
-    assert "does not know" in widebnn("resume", tmp_path)[2]
-    write_record(tmp_path / "command", {"kind": "command", "command": "sample", "settings": {"width": 3}}, {})
-    assert "other settings" in widebnn("resume", tmp_path)[2]
-    write_record(tmp_path / "command", {"kind": "command", "command": "fit", "settings": {"width": 3}}, {})
-    assert "other settings" in widebnn("resume", tmp_path)[2]
+    assert "is corrupted" in widebnn("resume", tmp_path)[2]
+    for command, message in {"rm": "does not know", "sample": "other settings", "fit": "other settings"}.items():
+        write_record(tmp_path / "command", {"kind": "command", "command": command, "settings": {"width": 3}}, {})
+        assert message in widebnn("resume", tmp_path)[2]
 
 
 def test_settings_that_no_command_line_takes_are_refused(tmp_path, widebnn):
@@ -113,7 +110,7 @@ def test_settings_that_no_command_line_takes_are_refused(tmp_path, widebnn):
         assert code == 2 and f"with {name} {value!r}, which it does not take" in stderr
 
 
-def test_a_fit_goes_on_in_its_own_folder_only(tmp_path, widebnn):
+def test_a_fit_is_resumed_in_its_own_folder_only(tmp_path, widebnn):
     """The folder of a run says where the model goes, and is removed when it is there."""
     for name in ("a.run", "b.run"):
         (tmp_path / name).mkdir()
@@ -121,7 +118,7 @@ def test_a_fit_goes_on_in_its_own_folder_only(tmp_path, widebnn):
         write_record(tmp_path / name / "command", {"kind": "command", "command": "fit", "settings": settings}, {})
     assert "other settings" in widebnn("resume", tmp_path / "a.run")[2]
     assert "is the run of a fit to" in widebnn("resume", tmp_path / "b.run")[2]
-    with pytest.raises(WidebnnError, match=r"c.run is needed for the run and has something else in it"):
+    with pytest.raises(WidebnnError, match=r"c.run is needed for the run and holds other files"):
         (tmp_path / "c.run").mkdir()
         (tmp_path / "c.run" / "thesis.txt").touch()
         begin(tmp_path / "c.run", "fit", {})
@@ -188,10 +185,6 @@ def test_other_test_rows_are_not_mixed_in(tmp_path, widebnn):
     assert code == 2 and "other values of" in stderr and "mean_test" in stderr
 
 
-class Killed(BaseException):
-    """Ends a run without any clean-up of its own."""
-
-
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_killed_fit_ends_with_the_same_model(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
@@ -202,26 +195,15 @@ def test_a_killed_fit_ends_with_the_same_model(tmp_path, monkeypatch):
     )
     whole = model.fit(x, y).predict(x)
     model.set_params(store=str(tmp_path))
-    monkeypatch.setattr(driver, "CHUNK_SECONDS", 1e-4)
-    monkeypatch.setattr(driver, "CHECKPOINT_SHARE", float("inf"))
-    run = driver.sample.__kwdefaults__["checkpoint_seconds"]
-    monkeypatch.setitem(driver.sample.__kwdefaults__, "checkpoint_seconds", 0.0)
-    assert run == 30.0
-    real, killed = driver.Progress, 0
+    save_often(monkeypatch)
+    monkeypatch.setitem(loop.sample.__kwdefaults__, "checkpoint_seconds", 0.0)
+    killed = 0
     for updates in (4, 9, 30):
-        left = [updates]
-
-        class Stopping(real):
-            def update(self, phase, steps, acceptance, left=left):
-                left[0] -= 1
-                if left[0] == 0:
-                    raise Killed
-
-        monkeypatch.setattr(driver, "Progress", Stopping)
+        kill_after(monkeypatch, updates)
         try:
             model.fit(x, y)
         except Killed:
             killed += 1
-    monkeypatch.setattr(driver, "Progress", real)
+    kill_after(monkeypatch, None)
     assert killed >= 2
     np.testing.assert_array_equal(model.fit(x, y).predict(x), whole)

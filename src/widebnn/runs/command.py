@@ -1,0 +1,67 @@
+"""The command that began a run, so that ``widebnn resume`` can repeat it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from widebnn.errors import WidebnnError
+from widebnn.runs.files import LOCK, DamageError, make_folder, output, read_record, write_record
+
+NAME = "command"
+
+
+def begin(folder: Path, command: str, settings: dict[str, Any]) -> bool:
+    """Write the command to its folder, which the caller has locked, or find the same command there.
+
+    A command that ended before any chain was written, as for a wrong setting, leaves nothing to resume.
+
+    Args:
+        folder: The folder of the run; that of a fit, which is removed in the end, must hold nothing else.
+        command: ``sample`` or ``fit``.
+        settings: Its settings, any JSON.
+
+    Returns:
+        Whether a run with these settings was begun before.
+
+    Raises:
+        WidebnnError: The folder holds another run or other files, or cannot be written.
+    """
+    there = [path for path in folder.iterdir() if path.name != LOCK] if folder.exists() else []
+    is_known = (folder / NAME).exists()
+    if command == "fit" and there and not is_known:
+        raise WidebnnError(f"{folder} is needed for the run and holds other files; move them or choose another --out.")
+    if is_known and any(path.is_dir() for path in there):
+        before, old = begun(folder)
+        changed = [name for name in settings if old.get(name) != settings[name]]
+        if before != command or changed:
+            listed = ", ".join(f"{name} {old.get(name)}" for name in changed) or f"widebnn {before}"
+            raise WidebnnError(
+                f"{folder} holds an unfinished run with {listed}; resume it with widebnn resume {folder}, or choose "
+                "another --out."
+            )
+        return True
+    make_folder(folder)
+    with output(folder / NAME):
+        write_record(folder / NAME, {"kind": "command", "command": command, "settings": settings}, {})
+    return False
+
+
+def begun(folder: Path) -> tuple[str, dict[str, Any]]:
+    """Read the command that began a run, and its settings.
+
+    Raises:
+        WidebnnError: The folder holds no run, or its record is corrupted.
+    """
+    if not (folder / NAME).is_file():
+        raise WidebnnError(
+            f"{folder} holds no run to resume; give the --out of widebnn sample, or the .run folder of widebnn fit."
+        )
+    try:
+        header = read_record(folder / NAME, "command").header
+    except DamageError as error:
+        raise WidebnnError(f"{folder} is corrupted ({error}); repeat the command that began it.") from None
+    command, settings = header.get("command"), header.get("settings")
+    if command not in ("sample", "fit") or not isinstance(settings, dict):
+        raise WidebnnError(f"{folder} is the run of a command that this widebnn does not know; upgrade it.")
+    return command, settings

@@ -1,0 +1,212 @@
+"""The compiled chunks of a run, and the states of its chains on the devices.
+
+Step t of chain i uses the key fold_in(key of chain i, t), so that a chain is the same whatever the chunk size, the
+number of chains or the progress display. All chains run the same compiled single-chain program.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from widebnn.errors import WidebnnError
+from widebnn.samplers import SamplingAlgorithm
+from widebnn.samplers.target import Target
+from widebnn.sampling.collect import Collect
+from widebnn.sampling.placement import Placement, physical_memory, position_shapes
+
+BUFFER_BYTES = 2**26
+"""How much a chunk may hold on the device before it is moved to the host."""
+STATISTICS: dict[str, Any] = {"lp": np.float64, "acceptance_rate": np.float64, "accepted": np.float64}
+STATISTICS |= {"nonfinite": np.int64, "gradients": np.int64}
+
+
+class Totals(NamedTuple):
+    """Running sums over steps."""
+
+    acceptance_rate: jax.Array
+    accepted: jax.Array
+    nonfinite: jax.Array
+    gradients: jax.Array
+
+    def add(self, info) -> Totals:
+        """Include one step."""
+        return Totals(
+            self.acceptance_rate + info.acceptance_rate,
+            self.accepted + info.is_accepted,
+            self.nonfinite + ~info.is_finite,
+            self.gradients + info.gradients,
+        )
+
+    @classmethod
+    def zero(cls) -> Totals:
+        """No steps yet."""
+        count = jnp.zeros((), jnp.int64)
+        return cls(jnp.zeros((), jnp.float64), count, count, count)
+
+
+class Chains:
+    """The chains of one call of sample(): compiled programs, and states by group (see :class:`Placement`)."""
+
+    def __init__(self, target: Target, algorithm: SamplingAlgorithm, collect: Collect, place: Placement, thin: int):
+        self.target, self.algorithm, self.collect, self.place, self.thin = target, algorithm, collect, place, thin
+        self.position = position_shapes(target)
+        self.reference = place.jit(target.sample_reference, "position")
+        kept = jax.eval_shape(collect, jax.random.key(0), self.position)
+        if not isinstance(kept, dict):
+            raise WidebnnError(f"collect must return a dictionary of arrays, got {type(kept).__name__}.")
+        self.row = {name: jax.ShapeDtypeStruct((), dtype) for name, dtype in STATISTICS.items()}, kept
+        """Statistics and what is kept of one draw of one chain."""
+
+    def start(self, seed: int, initial: Any) -> None:
+        """Put every chain at its first position, and refuse one that no chain can leave."""
+        pairs = [jax.random.split(jax.random.fold_in(jax.random.key(seed), i)) for i in range(self.place.chains)]
+        self.step_keys = self._keys([step_key for _, step_key in pairs])
+        self.noise_keys = self._keys([jax.random.fold_in(start_key, 1) for start_key, _ in pairs])
+        if initial is None:
+            positions = [self.reference(key) for key in self._keys([start_key for start_key, _ in pairs])]
+        else:
+            given = _split(initial, self.position, self.place.chains)
+            positions = [self.place.put([given[chain] for chain in group], "position") for group in self.place.groups]
+        init = _compile(self.place, self.place.jit(self._init, (None, "whole")), positions[0])
+        started = [init(position) for position in positions]
+        self.states = [state for state, _ in started]
+        _check_start([health for _, healths in started for health in self.place.to_host(healths)])
+
+    def compile(self, burn_in: int, draws: int) -> None:
+        """Compile the programs for steps without draws and with draws, and allocate their buffers."""
+        size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.row))
+        self.rows = int(np.clip(BUFFER_BYTES // size, 1, min(draws, 1000)))
+        slots = jax.tree.map(lambda s: np.zeros((self.rows, *s.shape), s.dtype), self.row)
+        self.buffers = [self.place.put([slots] * len(group)) for group in self.place.groups]
+        state, key, zero = self.states[0], self.step_keys[0], np.int64(0)
+        out = self.place.places(state), "whole"
+        if burn_in:
+            advance = self.place.jit(self._advance, out, shared=2, donate_argnums=0)
+            self._advance_group = _compile(self.place, advance, state, key, zero, zero)
+        gather = self.place.jit(self._gather, out, shared=2, donate_argnums=(0, 1))
+        self._gather_group = _compile(self.place, gather, state, self.buffers[0], key, zero, zero)
+
+    def advance(self, t: int, count: int) -> np.ndarray:
+        """Make ``count`` steps from step t on; chains x sums of :class:`Totals`."""
+        groups = zip(self.states, self.step_keys, strict=True)
+        outputs = [self._advance_group(*own, np.int64(t), np.int64(count)) for own in groups]
+        self.states = [state for state, _ in jax.block_until_ready(outputs)]
+        return np.array([totals for _, group in outputs for totals in self.place.to_host(group)], np.float64)
+
+    def gather(self, t: int, count: int) -> list[Any]:
+        """Make ``count`` draws, each after ``thin`` steps, from step t on; for each chain (statistics, kept)."""
+        groups = zip(self.states, self.buffers, self.step_keys, strict=True)
+        outputs = [self._gather_group(*own, np.int64(t), np.int64(count)) for own in groups]
+        self.states = [state for state, _ in jax.block_until_ready(outputs)]
+        self.buffers = [buffers for _, buffers in outputs]
+        return [rows for buffers in self.buffers for rows in self.place.to_host(buffers)]
+
+    def at_start(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """The log-likelihood of every chain, and what ``collect`` returns for the first."""
+        values = [value for state in self.states for value in self.place.to_host(state.log_likelihood)]
+        collected = self.place.jit(self.collect)(self.step_keys[0], self.states[0].position)
+        return np.array(values, np.float64), self.place.to_host(collected)[0]
+
+    def to_host(self) -> dict[str, np.ndarray]:
+        """The arrays of the states, numbered, stacked along a leading chain axis."""
+        states = [state for group in self.states for state in self.place.to_host(group)]
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
+        return {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(stacked))}
+
+    def from_host(self, arrays: dict[str, np.ndarray]) -> None:
+        """Put back what :meth:`to_host` returned."""
+        places, structure = self.place.places(self.states[0]), jax.tree.structure(self.states[0])
+
+        def state(chain):
+            return jax.tree.unflatten(structure, [arrays[str(i)][chain] for i in range(structure.num_leaves)])
+
+        self.states = [self.place.put([state(chain) for chain in group], places) for group in self.place.groups]
+
+    def _keys(self, keys: list[jax.Array]) -> list[jax.Array]:
+        return [self.place.put_keys([keys[chain] for chain in group]) for group in self.place.groups]
+
+    def _init(self, position):
+        """The first state, and whether it is finite."""
+        state = self.algorithm.init(position)
+        finite = _is_finite(state.position), _is_finite(getattr(state, "gradient", ()))
+        return state, (*finite, state.log_likelihood)
+
+    def _advance(self, state, chain_key, t, count):
+        def body(i, carry):
+            state, totals = carry
+            step_key, _ = jax.random.split(jax.random.fold_in(chain_key, t + i))
+            state, info = self.algorithm.step(step_key, state)
+            return state, totals.add(info)
+
+        return jax.lax.fori_loop(0, count, body, (state, Totals.zero()))
+
+    def _gather(self, state, buffers, chain_key, t, count):
+        def body(i, carry):
+            state, buffers = carry
+            first = t + i * self.thin
+            state, totals = self._advance(state, chain_key, first, self.thin)
+            _, collect_key = jax.random.split(jax.random.fold_in(chain_key, first + self.thin - 1))
+            statistics = {
+                "lp": state.log_likelihood,
+                "acceptance_rate": totals.acceptance_rate / self.thin,
+                "accepted": totals.accepted / self.thin,
+                "nonfinite": totals.nonfinite,
+                "gradients": totals.gradients,
+            }
+            row = statistics, self.collect(collect_key, state.position)
+            buffers = jax.tree.map(lambda b, r: b.at[i].set(r.astype(b.dtype)), buffers, row)
+            return state, buffers
+
+        return jax.lax.fori_loop(0, count, body, (state, buffers))
+
+
+def _compile(place: Placement, function: Any, *arguments: Any) -> Any:
+    """Compile, and refuse what would not fit into memory."""
+    compiled = function.lower(*arguments).compile()
+    needed = len(place.groups) * compiled.memory_analysis().temp_size_in_bytes
+    available = physical_memory()
+    if available is not None and needed > available:
+        raise WidebnnError(
+            f"a step of {place.chains} chains takes {needed / 1e9:.1f} GB, more than the {available / 1e9:.1f} GB of "
+            "this machine: use fewer training rows, a smaller width, fewer chains or dtype='float32'."
+        )
+    return compiled
+
+
+def _split(initial: Any, position: Any, chains: int) -> list[Any]:
+    """The caller's positions of all chains, chain by chain."""
+    shapes = [(chains, *leaf.shape) for leaf in jax.tree.leaves(position)]
+    same = jax.tree.structure(initial) == jax.tree.structure(position)  # type: ignore[operator]
+    if not same or [np.shape(leaf) for leaf in jax.tree.leaves(initial)] != shapes:
+        expected = jax.tree.unflatten(jax.tree.structure(position), shapes)
+        raise WidebnnError(f"initial must hold one position per chain, shapes {expected}.")
+
+    def of(chain):
+        return jax.tree.map(lambda given, leaf: np.asarray(given[chain], leaf.dtype), initial, position)
+
+    return [of(chain) for chain in range(chains)]
+
+
+def _is_finite(tree: Any) -> jax.Array:
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)], bool))
+
+
+def _check_start(health: list[Any]) -> None:
+    """Refuse a start from which every step would be rejected, or that would be kept for ever."""
+    for chain, (position, gradient, value) in enumerate(health):
+        if not position:
+            problem = "the position is not finite"
+        elif not np.isfinite(value):
+            problem = f"the log-likelihood is {value}"
+        elif not gradient:
+            problem = "the gradient of the log-likelihood is not finite"
+        else:
+            continue
+        raise WidebnnError(
+            f"{problem} at the start of chain {chain}: no step from there can be judged. "
+            "Check the target for overflow, try dtype='float64', or pass other initial positions."
+        )

@@ -1,0 +1,249 @@
+"""sample(store=...): the same bits however often a run is stopped, and a refusal of what does not fit."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import widebnn
+from killing import Killed, kill_after, save_often
+from widebnn.errors import DamageWarning, WidebnnError
+from widebnn.runs.folder import read_manifest
+from widebnn.sampling import manifest
+
+pytestmark = pytest.mark.ambient
+TARGET = widebnn.Target(
+    log_likelihood=lambda u: -0.5 * jnp.sum((u["a"] - 1.0) ** 2) / 0.3**2,
+    sample_reference=lambda key: {"a": jax.random.normal(key, (3,))},
+)
+SETTINGS = {"steps": 400, "burn_in": 60, "thin": 4, "chains": 2, "seed": 3}
+
+
+def run(target=TARGET, sampler="hilbert_hmc", **options):
+    return widebnn.sample(target, sampler, **{**SETTINGS, "progress": False, **options})
+
+
+@pytest.fixture
+def many_chunks(monkeypatch):
+    save_often(monkeypatch)
+
+
+def same(a, b):
+    for x, y in zip(
+        jax.tree.leaves((a.stats, a.draws, a.last)), jax.tree.leaves((b.stats, b.draws, b.last)), strict=True
+    ):
+        np.testing.assert_array_equal(x, y)
+    assert a.burn_in_acceptance_rate == pytest.approx(b.burn_in_acceptance_rate, rel=1e-12)
+    assert a.steps == b.steps
+
+
+@pytest.mark.parametrize("sampler", ["hilbert_hmc", "pcn", "underdamped"])
+def test_stopped_anywhere_it_ends_with_the_same_bits(tmp_path, many_chunks, monkeypatch, sampler):
+    options = {"step_size": 0.1} if sampler == "underdamped" else {}
+    whole = run(sampler=sampler, **options)
+    for updates in (1, 7, 19):
+        kill_after(monkeypatch, updates)
+        try:
+            run(sampler=sampler, store=tmp_path / "run", checkpoint_seconds=0, **options)
+        except Killed:
+            continue
+        break
+    kill_after(monkeypatch, None)
+    same(run(sampler=sampler, store=tmp_path / "run", **options), whole)
+    same(run(sampler=sampler, store=tmp_path / "run", **options), whole)  # a finished one is only read
+
+
+def test_more_steps_extend_a_run(tmp_path):
+    run(steps=200, store=tmp_path)
+    same(run(store=tmp_path), run())
+    with pytest.raises(WidebnnError, match="has 100 draws per chain already"):
+        run(steps=200, store=tmp_path)
+
+
+def test_a_collected_array_may_have_the_name_of_a_statistic(tmp_path):
+    short = {"sampler": "pcn", "steps": 40, "collect": lambda key, u: {"lp": u["a"], "header": u["a"][0]}}
+    whole = run(**short)
+    run(store=tmp_path, **short | {"steps": 20})
+    same(run(store=tmp_path, **short), whole)
+
+
+def test_draws_are_stored_once(tmp_path, many_chunks):
+    run(store=tmp_path, checkpoint_seconds=0)
+    chunks = list(tmp_path.glob("draws-*"))
+    per_draw = 2 * (3 * 4 + 3 * 8 + 2 * 8)
+    assert len(chunks) > 10 and sum(path.stat().st_size for path in chunks) < 100 * per_draw + 2500 * len(chunks)
+
+
+def test_a_corrupted_run_ends_with_the_same_bits(tmp_path, many_chunks):
+    whole = run()
+    run(store=tmp_path, checkpoint_seconds=0)
+    chunks = sorted(tmp_path.glob("draws-*"))
+    path = chunks[len(chunks) // 2]
+    path.write_bytes(path.read_bytes().replace(b"NUMPY", b"NUMPI", 1))
+    with pytest.warns(DamageWarning, match="checksum of draws-.* resuming from draw"):
+        same(run(store=tmp_path), whole)
+
+
+def test_draws_after_the_last_checkpoint_are_not_counted(tmp_path):
+    """They are found, but the run that resumes is out of time before it has made them again."""
+    bad = widebnn.Target(
+        lambda u: jnp.where(u > 0, jnp.nan, 0.0).sum(), lambda key: -jnp.abs(jax.random.normal(key, (1,)))
+    )
+    options = {"sampler": "pcn", "step_size": 0.5, "burn_in": 0, "thin": 1, "chains": 1, "store": tmp_path}
+    with pytest.warns(UserWarning, match="proposals"):
+        run(bad, max_seconds=0, **options)
+        first = {path.name: path.read_bytes() for path in tmp_path.glob("checkpoint-*")}
+        run(bad, **options)
+    for path in tmp_path.glob("checkpoint-*"):
+        if path.name not in first:
+            path.unlink()
+    with pytest.warns(UserWarning, match=r"\d of 10 proposals"):
+        assert run(bad, max_seconds=0, **options).steps == 10
+
+
+def test_other_data_settings_and_versions_are_refused(tmp_path, monkeypatch):
+    run(store=tmp_path)
+    moved = dataclasses.replace(TARGET, log_likelihood=lambda u: -0.5 * jnp.sum((u["a"] - 1.1) ** 2) / 0.3**2)
+    with pytest.raises(WidebnnError, match=r"log-likelihood at the start .* give them, or choose another folder"):
+        run(moved, store=tmp_path)
+    with pytest.raises(WidebnnError, match=r"was begun with seed 3 .now 4."):
+        run(store=tmp_path, seed=4)
+    with pytest.raises(WidebnnError, match=r"sampler hilbert_hmc .now pcn."):
+        run(sampler="pcn", store=tmp_path)
+    found = read_manifest(tmp_path)
+    assert found["settings"]["seed"] == 3 and set(found["packages"]) == {"widebnn", "jax", "jaxlib", "numpy"}
+    monkeypatch.setattr(manifest.importlib.metadata, "version", lambda name: "0.0")
+    with pytest.raises(WidebnnError, match=r"now 0.0.; other versions round differently"):
+        run(store=tmp_path)
+
+
+X, X_TEST = np.linspace(-1, 1, 5)[:, None], np.array([[-0.7], [0.2], [0.9]])
+FINITE = widebnn.posterior(widebnn.dense(1, [4]), X, np.sin(X), noise=0.3, dtype="float64")
+
+
+def test_other_test_rows_and_another_collect_are_refused(tmp_path):
+    """Everything that is stored of a draw must be as it was begun, not only the chain."""
+    short = {"sampler": "pcn", "step_size": 0.5, "steps": 8, "burn_in": 0, "thin": 1}
+    whole = run(FINITE, collect=widebnn.track(FINITE, X_TEST), **short)
+    run(FINITE, store=tmp_path, collect=widebnn.track(FINITE, X_TEST), **short | {"steps": 4})
+    moved = X_TEST + np.array([[0.0], [0.0], [1e-6]])
+    with pytest.raises(
+        WidebnnError, match=r"other values of .*mean_test.* at the start; .* same test inputs and collect"
+    ):
+        run(FINITE, store=tmp_path, collect=widebnn.track(FINITE, moved), **short)
+
+    def halved(key, position):
+        kept = widebnn.track(FINITE, X_TEST)(key, position)
+        return {**kept, "y_test": kept["y_test"] / 2}
+
+    with pytest.raises(WidebnnError, match=r"other values of y_test at the start"):
+        run(FINITE, store=tmp_path, collect=halved, **short)
+    same(run(FINITE, store=tmp_path, collect=widebnn.track(FINITE, X_TEST), **short), whole)
+
+
+def test_another_number_of_cores_may_change_rounding_only(tmp_path, monkeypatch):
+    """Sums are divided among cores: what is computed at the start may have other last bits, no more than that."""
+
+    def again(likelihood, collected):
+        target = dataclasses.replace(TARGET, log_likelihood=lambda u: TARGET.log_likelihood(u) + likelihood)
+
+        def collect(key, u):
+            return {"a": u["a"] + collected, "nothing": u["a"][:0], "many": jnp.full(999, 3.0) + collected}
+
+        return run(target, "pcn", store=tmp_path, collect=collect)
+
+    other_start, other_values = "was begun with log-likelihood at the start", "other values of a, many at the start"
+    again(0.0, 0.0)
+    for changes, message in {(1e-9, 0.0): other_start, (0.0, 1e-4): other_values}.items():
+        with pytest.raises(WidebnnError, match=message):
+            again(*changes)
+    monkeypatch.setattr(manifest, "cores", lambda: 64)
+    again(1e-9, 1e-4)
+    for changes, message in {(1.0, 0.0): other_start, (0.0, 1.0): other_values}.items():
+        with pytest.raises(WidebnnError, match=message):
+            again(*changes)
+
+
+def test_a_fingerprint_shows_one_row_of_many():
+    rows = np.random.default_rng(1).normal(size=(1000, 3))
+    other = rows.copy()
+    other[700] = -other[700]
+    scale, *found = np.array(manifest.fingerprint(rows))
+    assert scale == pytest.approx(np.sqrt(np.mean(rows**2)))
+    assert np.max(np.abs(found - np.array(manifest.fingerprint(other)[1:]))) > 1e-2 * scale
+    assert np.max(np.abs(found - np.array(manifest.fingerprint(rows.astype(np.float32))[1:]))) < 1e-6 * scale
+    assert manifest.fingerprint(rows[:0]) == [0.0] * 5
+
+
+def test_a_full_disk_is_named_and_loses_nothing(tmp_path, many_chunks, monkeypatch):
+    whole = run()
+    real, calls = os.fsync, [0]
+
+    def full(descriptor):
+        calls[0] += 1
+        if calls[0] > 12:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        WidebnnError, match=r"cannot be written .No space left on device.*safe up to its last checkpoint"
+    ):
+        run(store=tmp_path, checkpoint_seconds=0)
+    monkeypatch.setattr(os, "fsync", real)
+    assert not list(tmp_path.glob(".*"))
+    same(run(store=tmp_path), whole)
+
+
+def test_what_cannot_be_read_now_is_not_removed(tmp_path, many_chunks, monkeypatch):
+    whole = run()
+    run(store=tmp_path, steps=200, checkpoint_seconds=0)
+    before = {path: path.stat().st_ino for path in tmp_path.iterdir()}
+    real, bad = Path.read_bytes, sorted(tmp_path.glob("draws-*"))[3]
+
+    def read_bytes(path):
+        if path == bad:
+            raise OSError(5, "Input/output error", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    with pytest.raises(WidebnnError, match=rf"{bad.name} cannot be read .Input/output error.*or remove that file"):
+        run(store=tmp_path)
+    assert {path: path.stat().st_ino for path in tmp_path.iterdir()} == before
+    monkeypatch.setattr(Path, "read_bytes", real)
+    same(run(store=tmp_path), whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_save_what_is_there(tmp_path, number):
+    """A real process: its draws are on disk when it ends."""
+    program = textwrap.dedent(
+        f"""
+        import jax, jax.numpy as jnp, widebnn
+        from rich.progress import Progress
+        class Telling(Progress):
+            def update(self, task, *, description="", **_):
+                print(description, flush=True)
+        target = widebnn.Target(lambda u: -jnp.sum(u**4), lambda key: jax.random.normal(key, (3,)))
+        widebnn.sample(
+            target, "pcn", step_size=0.3, steps=10**9, thin=1000, store={str(tmp_path / "run")!r},
+            progress=Telling(disable=True),
+        )
+        """
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        if line.startswith("sampling"):
+            process.send_signal(number)
+            break
+    process.communicate(timeout=60)
+    assert process.returncode == (-signal.SIGTERM if number == signal.SIGTERM else 0)
+    assert list((tmp_path / "run").glob("draws-*")) and list((tmp_path / "run").glob("checkpoint-*"))

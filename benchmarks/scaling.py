@@ -36,8 +36,7 @@ from common import INPUTS, NOISE, OUTPUTS, RESULTS, ROOT, fill, new_report, save
 from widebnn.precision import double_precision, one_blas_thread
 from widebnn.reproduction.report import table
 from widebnn.samplers import build_sampler
-from widebnn.sampling.driver import position_shapes
-from widebnn.sampling.placement import Placement
+from widebnn.sampling.placement import Placement, position_shapes
 
 OUT = RESULTS / "scaling.json"
 PAGE = ROOT / "docs" / "scaling.md"

@@ -20,7 +20,7 @@ def test_the_package_keeps_the_order():
     ("module", "text", "expected"),
     [
         ("samplers/pcn.py", "from widebnn.networks import dense", "samplers must know nothing of networks"),
-        ("posteriors.py", "def f():\n    import widebnn.sampling.driver", "posteriors must know nothing of sampling"),
+        ("posteriors.py", "def f():\n    import widebnn.sampling.sample", "posteriors must know nothing of sampling"),
         ("estimators/base.py", "from widebnn import reproduction", "estimators must know nothing of reproduction"),
         ("novel.py", "", "novel is in no stage"),
     ],

@@ -16,6 +16,7 @@ import pytest
 import xarray as xr
 
 from killing import loop as driver
+from killing import loop as driver
 from killing import save_often
 from widebnn import cli
 from widebnn.data import load_dataset

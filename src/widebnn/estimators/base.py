@@ -170,11 +170,11 @@ class WideBNN(BaseEstimator):
             given["noise"] = check_real("noise", self.noise, above=0) / float(np.mean(self.y_scale_))
         return given
 
-    def save(self, folder: Any) -> None:
-        """Write the fitted estimator to a new folder of open files (:mod:`widebnn.estimators.saving`)."""
-        from widebnn.estimators.saving import save
+    def save(self, path: Any) -> None:
+        """Write the fitted estimator to a new file (:func:`widebnn.estimators.save`)."""
+        from widebnn.estimators.models import save
 
-        save(self, folder)
+        save(self, path)
 
     def _standardise(self, x: np.ndarray) -> np.ndarray:
         return (x - self.x_mean_) / self.x_scale_

@@ -5,6 +5,7 @@ Every message says what was expected, what came and what to do.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
 import os
@@ -109,8 +110,9 @@ def check_fields(record: Any) -> None:
     Raises:
         WidebnnError: A value has another type; the message names the field.
     """
-    for name, hint in typing.get_type_hints(type(record)).items():
-        value = getattr(record, name)
+    hints = typing.get_type_hints(type(record))
+    for name in (field.name for field in dataclasses.fields(record)):
+        hint, value = hints[name], getattr(record, name)
         if typing.get_origin(hint) is typing.Literal:
             check_choice(name, value, typing.get_args(hint))
         elif not _has_type(value, hint):

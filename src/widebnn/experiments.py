@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from widebnn.durable import damaged_files, locked, make_folder, output, replacing, write_bytes, write_checksums
-from widebnn.errors import DamageWarning, WidebnnError, check_fields, check_integer
+from widebnn.errors import DamageWarning, WidebnnError, check_fields, check_integer, check_real
 from widebnn.names import Activation, Coordinates, Dtype, Sampler
 from widebnn.tables import TableFit, TableModel
 from widebnn.unfinished import begin, begun
@@ -107,6 +107,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_real("checkpoint_seconds", self.checkpoint_seconds, at_least=0)
         # A run may be resumed from another folder.
         if self.data.endswith((".csv", ".npz")):
             object.__setattr__(self, "data", os.path.abspath(self.data))

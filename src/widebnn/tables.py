@@ -161,7 +161,8 @@ class TableFit:
                 if not any(path.is_dir() for path in self.running.iterdir()):
                     shutil.rmtree(self.running)  # refused before anything ran
                 raise
-            save(estimator, self.out, {"table": encoder.to_json()})
+            estimator.table_ = encoder.to_json()
+            save(estimator, self.out)
             shutil.rmtree(self.running)
         model = TableModel(estimator, encoder)
         _log_inputs(model, x, y)
@@ -185,17 +186,7 @@ class TableFit:
 
 
 def describe_model(model: TableModel) -> dict[str, Any]:
-    """Describe a model: what was chosen, and how well the chains mixed.
-
-    Args:
-        model: From :meth:`TableFit.run` or :func:`load_table_model`.
-
-    Returns:
-        Values by a few words that say what they are.
-
-    Example:
-        >>> describe_model(load_table_model("model"))["effective draws"]
-    """
+    """Describe what was chosen and how well the chains mixed, in values by a few words that say what they are."""
     estimator = model.estimator
     chosen, found = estimator.hyperparameters_, estimator.diagnostics_
     rows = {"hidden layers": chosen.depth, "units per layer": estimator.width, "activation": chosen.activation}
@@ -213,27 +204,18 @@ def describe_model(model: TableModel) -> dict[str, Any]:
 
 
 def load_table_model(path: FilePath) -> TableModel:
-    """Read a model that :class:`TableFit` saved.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The estimator, without ``posterior_``, and the encoder of its tables.
+    """Read a model that :class:`TableFit` saved, without ``posterior_``.
 
     Raises:
         WidebnnError: The file is missing or corrupted, or the model was not fitted to a table.
-
-    Example:
-        >>> estimator, encoder = load_table_model("model")
     """
     from widebnn.data import TableEncoder
-    from widebnn.estimators.models import load_with_extra
+    from widebnn.estimators import load
 
-    estimator, extra = load_with_extra(path, posterior=False)
-    if "table" not in extra:
+    estimator = load(path, posterior=False)
+    if not hasattr(estimator, "table_"):
         raise WidebnnError(f"{path} was not fitted to a table by widebnn fit; load it in Python, which made it.")
-    encoder = TableEncoder.from_json(extra["table"])
+    encoder = TableEncoder.from_json(estimator.table_)
     same_kind = encoder.classes == hasattr(estimator, "classes_") and getattr(estimator, "single_output_", True)
     if len(encoder.inputs) != estimator.n_features_in_ or not same_kind:
         raise WidebnnError(f"the columns of {path} do not fit its network; fit again.")
@@ -334,11 +316,7 @@ def evaluate_table(
     Example:
         >>> evaluate_table("model", "test.csv")["rmse"]
     """
-    import numpy as np
-
     from widebnn.data import with_target
-    from widebnn.diagnostics.calibration import classification_scores, regression_scores, reliability
-    from widebnn.figures import coverage_figure, reliability_figure
 
     files = [] if out is None else [Path(out) / "calibration.png", Path(out) / "scores.json"]
     for file in files:
@@ -350,22 +328,8 @@ def evaluate_table(
     x, y = encoder.transform(rows, notes), encoder.targets(rows)
     _log_notes(notes)
     title = f"{encoder.target} in {os.path.basename(table)}, {len(x)} rows"
-    if encoder.classes:
-        labels = _class_indices(estimator.classes_, y, rows, encoder.target)
-        (probabilities,) = _by_batches(lambda part: (estimator.predict_proba(part),), progress, x)
-        _check_finite(rows, probabilities)
-        scores: dict[str, Any] = dict(classification_scores(probabilities, labels))
-        figure = reliability_figure(reliability(probabilities, labels), title)
-    else:
-
-        def compare(part, truth):
-            return estimator.predict(part), estimator.log_density(part, truth), estimator.cdf(part, truth)
-
-        mean, log_density, below = _by_batches(compare, progress, x, y)
-        _check_finite(rows, np.column_stack([mean, log_density]))
-        scores = dict(regression_scores(y, mean, log_density, below))
-        figure = coverage_figure(below, title)
-    scores = {"rows": len(x), **scores}
+    compare = _compare_classes if encoder.classes else _compare_numbers
+    scores, figure = compare(estimator, rows, x, y, title, progress)
     if files:
         picture = io.BytesIO()
         figure.savefig(picture, format="png", dpi=150)
@@ -373,6 +337,44 @@ def evaluate_table(
         _write(files[1], json.dumps(scores, indent=2).encode() + b"\n")
         log.info(f"Wrote calibration.png and scores.json to {out}")
     return scores
+
+
+def _compare_classes(
+    estimator: Any, rows: DataFrame, x: np.ndarray, y: np.ndarray, title: str, progress: bool | None
+) -> tuple[dict[str, Any], Any]:
+    """Scores and a reliability diagram."""
+    import pandas as pd
+
+    from widebnn.data.encoder import refuse_cell
+    from widebnn.diagnostics.calibration import classification_scores, reliability
+    from widebnn.figures import reliability_figure
+
+    known = estimator.classes_.astype(str)
+    labels = pd.Index(known).get_indexer(y.astype(str))
+    if (labels < 0).any():  # it has no probability
+        problem = f"is not a class of the model ({_some(known.tolist())}): remove such rows, or fit to a table with it"
+        refuse_cell(rows, estimator.table_["target"], int((labels < 0).argmax()), problem)
+    (probabilities,) = _by_batches(lambda part: (estimator.predict_proba(part),), progress, x)
+    _check_finite(rows, probabilities)
+    scores = {"rows": len(x), **classification_scores(probabilities, labels)}
+    return scores, reliability_figure(reliability(probabilities, labels), title)
+
+
+def _compare_numbers(
+    estimator: Any, rows: DataFrame, x: np.ndarray, y: np.ndarray, title: str, progress: bool | None
+) -> tuple[dict[str, Any], Any]:
+    """Scores and a figure of the coverage of intervals."""
+    import numpy as np
+
+    from widebnn.diagnostics.calibration import regression_scores
+    from widebnn.figures import coverage_figure
+
+    def compare(part, truth):
+        return estimator.predict(part), estimator.log_density(part, truth), estimator.cdf(part, truth)
+
+    mean, log_density, below = _by_batches(compare, progress, x, y)
+    _check_finite(rows, np.column_stack([mean, log_density]))
+    return {"rows": len(x), **regression_scores(y, mean, log_density, below)}, coverage_figure(below, title)
 
 
 def _load(model: FilePath, table: FilePath) -> tuple[TableModel, DataFrame, list[str]]:
@@ -399,20 +401,6 @@ def _by_batches(
         for start in track(starts, "predicting", console=console, transient=True, disable=hidden)
     ]
     return [np.concatenate(part) for part in zip(*parts, strict=True)]
-
-
-def _class_indices(classes: np.ndarray, labels: np.ndarray, table: DataFrame, target: str) -> np.ndarray:
-    """Where the model has each label; one that it does not have has no probability."""
-    import pandas as pd
-
-    from widebnn.data.encoder import refuse_cell
-
-    indices = pd.Index(classes.astype(str)).get_indexer(labels.astype(str))
-    if (indices < 0).any():
-        known = _some(classes.astype(str).tolist())
-        problem = f"is not a class of the model ({known}): remove such rows, or fit to a table that has it"
-        refuse_cell(table, target, int((indices < 0).argmax()), problem)
-    return indices
 
 
 def _check_finite(table: DataFrame, numbers: np.ndarray) -> None:

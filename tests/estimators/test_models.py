@@ -13,7 +13,7 @@ from widebnn import durable
 from widebnn.durable import read_record, write_record
 from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNClassifier, WideBNNRegressor
-from widebnn.estimators.models import load, load_with_extra, save
+from widebnn.estimators.models import load, save
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("models")]
 TINY = {
@@ -22,7 +22,6 @@ TINY = {
 }  # fmt: skip
 RNG = np.random.default_rng(0)
 X, X_NEW = RNG.normal(size=(12, 3)), RNG.normal(size=(300, 3))
-EXTRA = {"table": {"columns": ["a", "é"]}, "number": 0.1}
 
 
 def fitted(model, x, y):
@@ -34,7 +33,8 @@ def fitted(model, x, y):
 @pytest.fixture(scope="module")
 def regressor(tmp_path_factory):
     model = fitted(WideBNNRegressor(noise=0.5, **TINY), X, np.stack([X[:, 0], 100 * X[:, 1]], axis=1))
-    return model, save(model, tmp_path_factory.mktemp("models") / "regressor", EXTRA)
+    model.table_ = {"columns": ["a", "é"], "number": 0.1}
+    return model, save(model, tmp_path_factory.mktemp("models") / "regressor")
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def refused(path):
 
 def test_a_regressor_comes_back_bit_for_bit(regressor):
     model, path = regressor
-    again, extra = load_with_extra(path)
-    assert extra == EXTRA
+    again = load(path)
+    assert again.table_ == model.table_
     assert type(again) is WideBNNRegressor and again.get_params() == model.get_params()
     for one, other in zip(model.predict(X_NEW, return_std=True), again.predict(X_NEW, return_std=True), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -117,13 +117,11 @@ def test_what_is_not_plain_data_is_not_saved(regressor, tmp_path, change, messag
     assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_saved(regressor, tmp_path):
+def test_what_cannot_be_saved(tmp_path):
     with pytest.raises(NotFittedError):
         save(WideBNNRegressor(), tmp_path / "model")
     with pytest.raises(WidebnnError, match="only WideBNNRegressor and WideBNNClassifier can be saved, got dict"):
         save({}, tmp_path / "model")
-    with pytest.raises(WidebnnError, match="must be plain data"):
-        save(regressor[0], tmp_path / "model", {"x": X})
     assert not list(tmp_path.iterdir())
 
 
@@ -209,7 +207,6 @@ TAMPERED = {
     "no text": lambda header, arrays: (header["text"].update({"fitted/odd_": "str"}),
                                        arrays.update({"fitted/odd_": np.full((2, 3), 2**31, np.uint32)})),
     "no part of a run": lambda _, arrays: arrays.pop("observed_data/y"),
-    "extra of another type": lambda header, _: header.update(extra=3),
 }  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """Fitted estimators on disk: one record (:func:`widebnn.durable.write_record`), which holds no code.
 
-The header holds plain values by section: ``parameters``, ``fitted``, ``diagnostics``, ``hyperparameters``, ``network``,
-``run`` (attributes of ``posterior_``) and ``extra`` (anything the caller wants to keep). Arrays are named by their
-place: ``fitted/x_mean_``, ``ensemble/mean``, ``layer0/w``, and ``posterior/f_train`` and so on for the run. Text arrays
-are stored as Unicode code points, and floats that are not finite, which JSON does not have, as arrays without axes.
+The header holds plain values by section: ``parameters``, ``fitted``, ``diagnostics``, ``hyperparameters``, ``network``
+and ``run`` (attributes of ``posterior_``). Arrays are named by their place: ``fitted/x_mean_``, ``ensemble/mean``,
+``layer0/w``, and ``posterior/f_train`` and so on for the run. Text arrays are stored as Unicode code points, and floats
+that are not finite, which JSON does not have, as arrays without axes.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ NEEDED = {
 RUN_GROUPS = ("posterior", "sample_stats", "observed_data")
 
 
-def save(model: WideBNN, path: str | os.PathLike[str], extra: Mapping[str, Any] | None = None) -> Path:
+def save(model: WideBNN, path: str | os.PathLike[str]) -> Path:
     """Write a fitted estimator to a new file, atomically.
 
     Args:
         model: The estimator. A ``random_state`` that is a generator and not a seed is not kept.
         path: The file; missing folders are created.
-        extra: Plain JSON to keep with it.
 
     Returns:
         The path, absolute.
@@ -66,13 +65,7 @@ def save(model: WideBNN, path: str | os.PathLike[str], extra: Mapping[str, Any] 
         parameters["random_state"] = None
     fitted = {name: value for name, value in vars(model).items() if name.endswith("_") and name not in APART}
     run: Any = getattr(model, "posterior_", None)
-    header: dict[str, Any] = {
-        "kind": KIND,
-        "version": VERSION,
-        "estimator": name,
-        "extra": dict(extra or {}),
-        "text": {},
-    }
+    header: dict[str, Any] = {"kind": KIND, "version": VERSION, "estimator": name, "text": {}}
     arrays: dict[str, np.ndarray] = {}
     for section, values in {
         "parameters": parameters,
@@ -113,11 +106,6 @@ def load(path: str | os.PathLike[str], *, posterior: bool = True) -> Any:
     Example:
         >>> load("model").predict(x)
     """
-    return load_with_extra(path, posterior=posterior)[0]
-
-
-def load_with_extra(path: str | os.PathLike[str], *, posterior: bool = True) -> tuple[Any, dict[str, Any]]:
-    """Read an estimator as :func:`load` does, and the ``extra`` it was saved with."""
     path = Path(path)
     if not path.is_file():
         raise WidebnnError(
@@ -135,18 +123,14 @@ def load_with_extra(path: str | os.PathLike[str], *, posterior: bool = True) -> 
             f"{path} has version {version} of the format, this widebnn reads {VERSION}; upgrade widebnn."
         )
     try:
-        return _restore(header, arrays, posterior), dict(header["extra"])
+        return _restore(header, arrays, posterior)
     except Exception as error:  # the checksum is right: somebody wrote this on purpose, and anything may be wrong
         detail = f"{type(error).__name__}: {' '.join(str(error).split())[:200].rstrip('.')}"
         raise WidebnnError(f"{path} holds no model that widebnn wrote ({detail}); fit and save again.") from None
 
 
 def check_free(path: str | os.PathLike[str]) -> Path:
-    """Return ``path`` as an absolute path if there is nothing.
-
-    Raises:
-        WidebnnError: There is a file or a folder.
-    """
+    """Return ``path`` as an absolute path; raise WidebnnError if there is something."""
     path = Path(os.path.abspath(path))
     if os.path.lexists(path):
         raise WidebnnError(f"{path} exists already; choose another path for the model, or remove it first.")
@@ -165,7 +149,7 @@ def _plain(section: str, values: Mapping[str, Any], text: dict[str, str], arrays
             arrays[place] = np.asarray(value, "U").reshape(-1, 1).view(np.uint32)
         elif isinstance(value, np.ndarray) or (isinstance(value, float) and not math.isfinite(value)):
             arrays[place] = np.asarray(value)
-        elif value is None or isinstance(value, (bool, int, float, str, tuple, list)):
+        elif value is None or isinstance(value, (bool, int, float, str, tuple, list, dict)):
             plain[name] = value
         else:
             raise WidebnnError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ def reproduce(
     data_dir: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] = "runs/reproduce",
     samplers: Iterable[str] | None = None,
-    widths: Iterable[int | str] | None = None,
-    step_sizes: Iterable[float | str] | None = None,
+    widths: Sequence[int | str] | None = None,
+    step_sizes: Sequence[float | str] | None = None,
     seed: int = 0,
     engine: str = "local",
     workers: int | None = None,
@@ -39,18 +39,11 @@ def reproduce(
     """Run the paper's experiments, or resume them, and write figures, ``summary.json`` and ``report.html``.
 
     Args:
-        what: One of ``EXPERIMENTS``, or all of them.
-        scale: One of ``SCALES``.
-        data: digits, cifar10 or mnist, in ``data_dir``.
-        data_dir: Folder of the data files.
-        out: Folder of the run.
-        samplers: Only these; by default all.
-        widths: Instead of the scale's, like ``step_sizes``.
-        step_sizes: Between 0 and 1.
-        seed: Seed of all chains.
-        engine: ``local`` or ``ray``, see :mod:`widebnn.reproduction.engines`, with its ``workers`` or ``address``.
-        workers: Number of processes.
-        address: Of a Ray cluster.
+        what: One of ``EXPERIMENTS``, or all of them, at a ``scale`` of ``SCALES``.
+        data: digits, cifar10 or mnist; ``data_dir`` is the folder of its files.
+        out: Folder of the run; ``seed`` is that of all chains.
+        samplers: Only these; by default all. ``widths`` and ``step_sizes`` replace those of the scale.
+        engine: ``local``, with a number of ``workers``, or ``ray``, with the ``address`` of a cluster.
         progress: False shows no progress.
 
     Returns:
@@ -67,20 +60,21 @@ def reproduce(
     size = SCALES[check_choice("scale", scale, SCALES)]
     names = EXPERIMENTS if what == "all" else (check_choice("experiment", what, EXPERIMENTS),)
     chosen = None if samplers is None else [check_choice("samplers", name, LABELS) for name in samplers]
-    own_widths = None if widths is None else [_width(width) for width in widths]
-    own_sizes = None if step_sizes is None else [check_real("step_sizes", b, above=0, at_most=1) for b in step_sizes]
     dataset = load_dataset(data, size.n_train, size.n_test, data_dir=data_dir)
-    cells = plan(names, size, chosen, own_widths, own_sizes, check_integer("seed", seed, 0))
+    cells = plan(names, size, chosen, _widths(widths), _step_sizes(step_sizes), check_integer("seed", seed, 0))
     if not cells:
         raise WidebnnError(f"{what} has no cell for samplers {chosen}; leave --samplers out, or run all.")
-    config = {"data": dataset.name, "n_train": len(dataset.x_train), "n_test": len(dataset.x_test)}
-    config |= {"scale": scale, "seed": seed}
-    folder = Path(out)
-    with locked(folder):
+    config: dict[str, Any] = {"data": dataset.name, "scale": scale, "seed": seed}
+    config |= {"n_train": len(dataset.x_train), "n_test": len(dataset.x_test)}
+    with locked(folder := Path(out)):
         write_config(folder, config)
         log.info(f"{len(cells)} cells, results in {folder}")
-        with engine_named(engine, workers, address) as where:
-            results = run_grid(cells, dataset, folder, (lambda line: None) if progress is False else None, where)
+        try:
+            with engine_named(engine, workers, address) as where:
+                results = run_grid(cells, dataset, folder, (lambda line: None) if progress is False else None, where)
+        except KeyboardInterrupt:
+            log.warning(f"Interrupted: finished cells are in {folder}; the same command resumes the run.")
+            raise
         summary = write_report(folder, results, dataset, size, config)
     log.info(f"Wrote report.html, summary.json and figures to {folder}")
     if missing := len(cells) - len(results):
@@ -88,9 +82,13 @@ def reproduce(
     return summary
 
 
-def _width(width: int | str) -> int:
-    if isinstance(width, str):
-        if not width.strip().isdecimal():
-            raise WidebnnError(f"widths must be whole numbers separated by commas, got {width!r}.")
-        width = int(width)
-    return check_integer("widths", width, 1)
+def _widths(widths: Sequence[int | str] | None) -> list[int] | None:
+    if widths is None:
+        return None
+    if not all(str(width).strip().isdecimal() for width in widths):
+        raise WidebnnError(f"widths must be whole numbers separated by commas, got {', '.join(map(str, widths))}.")
+    return [check_integer("widths", int(width), 1) for width in widths]
+
+
+def _step_sizes(step_sizes: Sequence[float | str] | None) -> list[float] | None:
+    return None if step_sizes is None else [check_real("step_sizes", one, above=0, at_most=1) for one in step_sizes]

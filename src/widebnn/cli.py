@@ -215,7 +215,7 @@ def evaluate(settings: dict[str, Any], as_json: AsJson = False) -> None:
 
     Example: widebnn evaluate model test.csv --out evaluation
     """
-    _show(settings["table"], tables.evaluate_table(**settings), as_json)
+    _show(str(settings["table"]), tables.evaluate_table(**settings), as_json)
 
 
 @command()

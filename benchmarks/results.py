@@ -1,4 +1,4 @@
-"""Write docs/results.md from its template and what uci.py, images.py and rows.py measured, and the README's table.
+"""Write docs/results.md from its template and what uci.py, images.py and rows.py measured, and the table of rows in the guide.
 
 python benchmarks/results.py
 """
@@ -38,6 +38,7 @@ BASIC = ("widebnn regression", "nngp", "logistic")
 """What every set of images has."""
 REPEATS = 10
 MAX_ROWS = inspect.signature(choose_hyperparameters).parameters["max_rows"].default
+GUIDE = ROOT / "docs" / "guides" / "tables.md"
 START, END = "<!-- rows: made by benchmarks/results.py -->", "<!-- end of rows -->"
 
 
@@ -189,16 +190,15 @@ def page() -> str:
     return fill(TEMPLATE, **places, ROWS_WIDTH=str(rows[0]["width"]), ROWS=rows_table(rows))
 
 
-def with_rows(readme: str) -> str:
-    """The README with its table of rows."""
-    before, rest = readme.split(START)
+def with_rows(guide: str) -> str:
+    """The guide to tables with its table of rows."""
+    before, rest = guide.split(START)
     return f"{before}{START}\n{rows_table(read('rows'))}\n{END}{rest.split(END)[1]}"
 
 
 def main() -> None:
     """Write both files."""
-    readme = ROOT / "README.md"
-    readme.write_text(with_rows(readme.read_text()))
+    GUIDE.write_text(with_rows(GUIDE.read_text()))
     (ROOT / "docs" / "results.md").write_text(page())
 
 

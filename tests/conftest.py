@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+import warnings
 from pathlib import Path
 
 # With vmap, JAX factors a batch of matrices on XLA's thread pool and waits for it *inside* the pool: as many
@@ -31,6 +33,21 @@ def precision(request):
         with jax.enable_x64(True):
             yield
     assert not jax.config.jax_enable_x64, "a test changed the global JAX configuration"
+
+
+@pytest.fixture
+def widebnn(monkeypatch, capsys):
+    """The command line in this process: ``widebnn(*arguments)`` returns (exit code, stdout, stderr)."""
+    from widebnn.cli import main
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["widebnn", *map(str, arguments)])
+        with warnings.catch_warnings(), pytest.raises(SystemExit) as stop:
+            warnings.simplefilter("always", UserWarning)
+            main()
+        return stop.value.code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture

@@ -18,10 +18,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("src", "tests", "benchmarks", "examples", "docs", "tools")
 ALLOWED: dict[str, tuple[frozenset[str], str]] = {
-    "tests/hostile_archives.py": (
-        frozenset({"pickle", "eval", "exec", "allow_pickle"}),
-        "makes the hostile pickles that the readers must refuse, and unpickles none",
-    ),
     "tests/sampling/test_processes.py": (
         frozenset({"joblib"}),
         "runs fits in joblib's processes, as users do, and loads no file",

@@ -1,12 +1,16 @@
 """One exception for everything a caller can fix, and the checks that raise it.
 
-Every message has three parts: what was expected, what came, what to do.
+Every message says what was expected, what came and what to do.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
+import os
+import types
+import typing
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,7 +21,7 @@ LONGEST = 1000
 
 
 def readable(text: str) -> str:
-    """One line that a terminal can show, whatever a file has put into it."""
+    """Return one line that a terminal can show, whatever a file has put into it."""
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]}{text[-LONGEST:]}"  # both ends are more than what is kept
     if not text.isprintable():
@@ -37,7 +41,7 @@ class StoreError(WidebnnError):
 
 
 class DamageWarning(UserWarning):
-    """Files of a run were damaged, and it goes on from an earlier place."""
+    """Files of a run were corrupted and are recomputed."""
 
     def __init__(self, message: str = ""):
         super().__init__(readable(message))
@@ -62,7 +66,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 
 
 def check_integer(name: str, value: int, minimum: int, maximum: int = 2**63 - 1) -> int:
-    """Return ``value`` as int if it is a whole number not below ``minimum`` and not above ``maximum``."""
+    """Return ``value`` as int if it is a whole number from ``minimum`` to ``maximum``."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise WidebnnError(f"{name} must be a whole number, got {value!r}.")
     if int(value) < minimum:
@@ -74,7 +78,7 @@ def check_integer(name: str, value: int, minimum: int, maximum: int = 2**63 - 1)
 
 def check_real(
     name: str,
-    value: float,
+    value: float | str,
     *,
     above: float | None = None,
     at_least: float | None = None,
@@ -82,27 +86,53 @@ def check_real(
     advice: str = "",
 ) -> float:
     """Return ``value`` as float if it is finite (or ``at_most`` is inf) and inside the stated range."""
-    expected = []
-    if above is not None:
-        expected.append(f"greater than {above:g}")
-    if at_least is not None:
-        expected.append(f"at least {at_least:g}")
-    if at_most is not None and math.isfinite(at_most):
-        expected.append(f"at most {at_most:g}")
     try:
         number = float(value)
     except (TypeError, ValueError):
         raise WidebnnError(f"{name} must be a number, got {value!r}.") from None
     inside = (
-        (math.isfinite(number) or (at_most == math.inf and number == math.inf))
+        (math.isfinite(number) or number == at_most == math.inf)
         and (above is None or number > above)
         and (at_least is None or number >= at_least)
         and (at_most is None or number <= at_most)
     )
     if not inside:
-        wanted = " and ".join(expected) or "finite"
+        limits = {"greater than": above, "at least": at_least, "at most": at_most}
+        stated = [f"{words} {limit:g}" for words, limit in limits.items() if limit not in (None, math.inf)]
+        wanted = " and ".join(stated) or "finite"
         raise WidebnnError(f"{name} must be {wanted}, got {value}.{' ' + advice if advice else ''}")
     return number
+
+
+def check_fields(record: Any) -> None:
+    """Check the values of a dataclass against the types of its fields: plain types, Literal, lists, tuples, None.
+
+    Raises:
+        WidebnnError: A value has another type; the message names the field.
+    """
+    hints = typing.get_type_hints(type(record))
+    for name in (field.name for field in dataclasses.fields(record)):
+        hint, value = hints[name], getattr(record, name)
+        if typing.get_origin(hint) is typing.Literal:
+            check_choice(name, value, typing.get_args(hint))
+        elif not _has_type(value, hint):
+            raise WidebnnError(f"{name} must be {getattr(hint, '__name__', hint)}, got {value!r}.")
+
+
+def _has_type(value: Any, hint: Any) -> bool:
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_has_type(value, part) for part in parts)
+    if origin is typing.Literal:
+        return value in parts
+    if origin is os.PathLike:
+        return isinstance(value, os.PathLike)
+    if origin in (list, tuple):
+        if origin is list or parts[-1] is Ellipsis:
+            parts = parts[:1] * len(value) if isinstance(value, origin) else ()
+        same = isinstance(value, origin) and len(value) == len(parts)
+        return same and all(_has_type(one, part) for one, part in zip(value, parts, strict=True))
+    return type(value) is hint or (hint is float and type(value) is int)
 
 
 def check_numbers(name: str, value: Any) -> np.ndarray:

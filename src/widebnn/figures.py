@@ -16,11 +16,10 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 SHOWN_ROWS = 24
 
 
-def run_figure(
-    result: Result, dataset: Dataset, summary: dict[str, Any], acceptance: dict[int, float] | None = None
-) -> Figure:
-    """Trace of the log-likelihood, predictions at test inputs, and acceptance against width where it is given."""
+def run_figure(result: Result, dataset: Dataset, summary: dict[str, Any]) -> Figure:
+    """Trace of the log-likelihood, predictions at test inputs, and ``pcn_acceptance_by_width`` if there is one."""
     has_test = bool(len(dataset.x_test)) and result.steps > 0
+    acceptance: dict[int, float] | None = summary.get("pcn_acceptance_by_width")
     ratios = [1.0] + [1.4] * has_test + [0.9] * (acceptance is not None)
     figure = Figure(figsize=(4.6 * sum(ratios), 4.2), layout="constrained")
     axes = figure.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]

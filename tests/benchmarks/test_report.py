@@ -23,8 +23,8 @@ def test_the_reproduction_is_what_the_run_says():
 
 def test_the_results_are_what_the_measurements_say():
     assert (ROOT / "docs" / "results.md").read_text() == results.page(), "run python benchmarks/results.py"
-    readme = (ROOT / "README.md").read_text()
-    assert readme == results.with_rows(readme), "run python benchmarks/results.py"
+    guide = results.GUIDE.read_text()
+    assert guide == results.with_rows(guide), "run python benchmarks/results.py"
 
 
 def row(method, repeat, nll, coverage=0.9):

@@ -5,7 +5,7 @@ import pytest
 
 from widebnn.estimators import WideBNNRegressor
 from widebnn.estimators.ensemble import Mixture, mixture_quantiles, predictive
-from widebnn.estimators.saving import load
+from widebnn.estimators.models import load
 from widebnn.limits import choose_hyperparameters
 from widebnn.limits.kernel import normal_nodes
 

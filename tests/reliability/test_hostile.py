@@ -37,7 +37,6 @@ PICKLE = b"cposix\nsystem\n(S'touch hacked'\ntR."
 """Whoever unpickles this has a new file."""
 FORBIDDEN = "os.system os.exec os.fork os.posix_spawn subprocess.Popen socket.connect pickle.find_class urllib.Request"
 VALUES = [b"-1", b"0", b"1e999", b"NaN", b"null", b"18446744073709551616", b"[[]]", b"{}", b'"a"', b'"\x1b[2J"', b""]
-ZEROS = b"0" * 64
 QUIET = settings(derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 WATCHED = {"folder": "", "seen": []}
@@ -121,10 +120,6 @@ def resealed(folder, name, content):
         before = digests(old := path.read_bytes())
         if old.endswith(before[1]):  # sealed by its own checksum
             new = new[:-64] + hashlib.sha256(new[:-64]).hexdigest().encode()
-        for seal in re.findall(rb"[0-9a-f]{64}", old):  # or by one of itself with zeros in its place
-            if hashlib.sha256(old.replace(seal, ZEROS, 1)).hexdigest().encode() == seal:
-                new = new.replace(seal, ZEROS, 1)
-                new = new.replace(ZEROS, hashlib.sha256(new).hexdigest().encode(), 1)
         path.write_bytes(new)
         for other in set(files_of(folder)) - {path}:
             text = changed = other.read_bytes()
@@ -171,7 +166,7 @@ def bounded_load(folder):
     whole = sum(path.stat().st_size for path in files_of(folder))
     tracemalloc.start()
     try:
-        return load(folder)
+        return load(folder / "model")
     finally:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -183,7 +178,8 @@ def make_model(folder):
     options = {"width": 4, "depth": 1, "activation": "erf", "chains": 1, "burn_in": 8, "target_ess": 4, "max_steps": 8}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # so short a fit has not converged
-        WideBNNRegressor(noise=0.5, input_scales=False, random_state=0, **options).fit(x, x[:, 0]).save(folder)
+        model = WideBNNRegressor(noise=0.5, input_scales=False, random_state=0, **options).fit(x, x[:, 0])
+    model.save(folder / "model")
 
 
 def make_run(folder):

@@ -1,6 +1,6 @@
 """Grids: planned without repetition, resumable, never mixed up; and what is read off them.
 
-The README's command, `reproduce all --scale smoke`, is run with some samplers, and most tests look at what it wrote.
+The guide's command, `reproduce all --scale smoke`, is run with some samplers, and most tests look at what it wrote.
 """
 
 import concurrent.futures
@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from killing import loop as driver
 from killing import loop as driver
 from killing import save_often
 from widebnn import cli
@@ -52,8 +51,8 @@ def run_command(folder, *options):
     assert stop.value.code in (0, None)
 
 
-def test_the_readme_has_the_command():
-    assert f".venv/bin/widebnn {COMMAND} runs/smoke\n" in (ROOT / "README.md").read_text()
+def test_the_guide_has_the_command():
+    assert f"widebnn {COMMAND} runs/smoke\n" in (ROOT / "docs" / "guides" / "runs.md").read_text()
 
 
 def test_every_cell_is_planned_once():
@@ -83,7 +82,7 @@ def test_published_refreshment():
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
-    """A folder of the README's command with some of the samplers, its cells and their results."""
+    """A folder of the guide's command with some of the samplers, its cells and their results."""
     folder = tmp_path_factory.mktemp("reproduce") / "smoke"
     run_command(folder, "--samplers", ",".join(SAMPLERS))
     cells = list(with_data(plan(EXPERIMENTS, SMOKE, SAMPLERS), DATASET).values())

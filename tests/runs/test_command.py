@@ -1,12 +1,11 @@
 """widebnn resume, and fits with a store: killed at any moment, they end with the same draws."""
 
-import inspect
 import json
 import signal
 import subprocess
 import sys
 import time
-import warnings
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +13,12 @@ import pytest
 import xarray
 
 from killing import Killed, kill_after, loop, save_often
-from widebnn import cli
 from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNRegressor
+from widebnn.experiments import Experiment
 from widebnn.runs.command import begin
 from widebnn.runs.files import locked, write_record
+from widebnn.tables import TableFit
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("resume")]
 COMMAND = str(Path(sys.executable).with_name("widebnn"))
@@ -27,19 +27,6 @@ SETTINGS = ["--n-train", 20, "--n-test", 10, "--width", 8, "--burn-in", 50, "--t
 
 def process(*arguments):
     return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
-
-
-@pytest.fixture
-def widebnn(monkeypatch, capsys):
-    """The entry point in this process: (exit code, stdout, stderr)."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["widebnn", *map(str, arguments)])
-        with warnings.catch_warnings(), pytest.raises(SystemExit) as stop:
-            cli.main()
-        return stop.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.mark.long
@@ -65,7 +52,7 @@ def test_a_killed_run_ends_with_the_same_draws(tmp_path):
 def test_longer_than_it_was_begun_with(tmp_path, widebnn):
     assert widebnn("sample", *SETTINGS, "--steps", 500, "--out", tmp_path / "run")[0] == 0
     code, _, stderr = widebnn("sample", *SETTINGS, "--steps", 500, "--out", tmp_path / "run")
-    assert code == 2 and "make it longer by widebnn resume" in stderr.replace("\n", " ")
+    assert code == 2 and "make the run longer by widebnn resume" in stderr.replace("\n", " ")
     assert widebnn("resume", tmp_path / "run", "--steps", 1000)[0] == 0
     with xarray.open_datatree(tmp_path / "run" / "draws.nc", engine="h5netcdf") as tree:
         assert tree["posterior"].sizes["draw"] == 20
@@ -78,10 +65,10 @@ def test_damaged_outputs_are_written_again(tmp_path, widebnn):
     (tmp_path / "summary.json").write_bytes(whole[:-9])
     (tmp_path / "summary.png").unlink()
     code, _, stderr = widebnn("resume", tmp_path)
-    assert code == 0 and "was damaged (summary.json, summary.png): written again" in stderr
+    assert code == 0 and "has corrupted files (summary.json, summary.png): rewritten" in stderr
     assert json.loads((tmp_path / "summary.json").read_bytes())["ess_per_step"] == json.loads(whole)["ess_per_step"]
     assert (tmp_path / "summary.png").exists()
-    assert "damaged" not in widebnn("resume", tmp_path)[2]
+    assert "corrupted" not in widebnn("resume", tmp_path)[2]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path, widebnn):
@@ -99,25 +86,24 @@ def test_what_cannot_be_resumed_is_explained(tmp_path, widebnn):
         assert message in widebnn("resume", tmp_path)[2]
 
 
-def test_settings_that_no_command_line_takes_are_refused(tmp_path, widebnn):
-    settings = {name: parameter.default for name, parameter in inspect.signature(cli.sample).parameters.items()}
-    settings = {name: settings[name] for name in cli.SETTINGS}
+def test_settings_of_other_types_are_refused(tmp_path, widebnn):
     wrong = {"width": "8", "seed": 1.5, "noise": None, "data": ["x"], "carry": 1, "sampler": "rm", "data_dir": 3}
-    for name, value in (wrong | {"checkpoint_seconds": -1}).items():
-        header = {"kind": "command", "command": "sample", "settings": {**settings, name: value}}
-        write_record(tmp_path / "command", header, {})
+    for name, value in wrong.items():
+        settings = asdict(Experiment()) | {name: value}
+        write_record(tmp_path / "command", {"kind": "command", "command": "sample", "settings": settings}, {})
         code, _, stderr = widebnn("resume", tmp_path)
-        assert code == 2 and f"with {name} {value!r}, which it does not take" in stderr
+        assert code == 2 and stderr.startswith(f"error: {name} must be ") and f"got {value!r}" in stderr
 
 
 def test_a_fit_is_resumed_in_its_own_folder_only(tmp_path, widebnn):
     """The folder of a run says where the model goes, and is removed when it is there."""
     for name in ("a.run", "b.run"):
         (tmp_path / name).mkdir()
-        settings = {"out": str(tmp_path / "a")}
+        settings = asdict(TableFit(tmp_path / "absent.csv", target="y", out=tmp_path / "a"))
         write_record(tmp_path / name / "command", {"kind": "command", "command": "fit", "settings": settings}, {})
-    assert "other settings" in widebnn("resume", tmp_path / "a.run")[2]
+    assert "absent.csv" in widebnn("resume", tmp_path / "a.run")[2]
     assert "is the run of a fit to" in widebnn("resume", tmp_path / "b.run")[2]
+    assert "steps are for runs of widebnn sample" in widebnn("resume", tmp_path / "a.run", "--steps", 9)[2]
     with pytest.raises(WidebnnError, match=r"c.run is needed for the run and holds other files"):
         (tmp_path / "c.run").mkdir()
         (tmp_path / "c.run" / "thesis.txt").touch()

@@ -204,21 +204,21 @@ class WideBNN(BaseEstimator):
             given["noise"] = check_real("noise", self.noise, above=0) / float(np.mean(self.y_scale_))
         return given
 
-    def save(self, folder: Any) -> None:
-        """Write the fitted estimator to a new folder of open files, without pickle; :func:`load` reads it.
+    def save(self, path: Any) -> None:
+        """Write the fitted estimator to a new file, without pickle; :func:`load` reads it.
 
         Args:
-            folder: Where to write it; must not exist or be empty.
+            path: The file, which must not exist.
 
         Raises:
-            WidebnnError: The folder holds something, or cannot be written.
+            WidebnnError: There is something at the path, or it cannot be written.
 
         Example:
             ``model.save("model")``, and later ``widebnn.estimators.load("model").predict(x)``
         """
-        from widebnn.estimators.saving import save
+        from widebnn.estimators.models import save
 
-        save(self, folder)
+        save(self, path)
 
     def _evaluate(self, x: Any, reduce: Callable[[slice, np.ndarray, np.ndarray], Any]) -> list[Any]:
         """``reduce(rows, means, draws)`` of the function at new inputs, for some rows after the other."""

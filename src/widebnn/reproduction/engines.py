@@ -17,6 +17,9 @@ from typing import Any
 from widebnn.compilation import keep_compiled_in
 from widebnn.errors import WidebnnError, check_integer
 
+ATTEMPTS = 3
+"""How often a job is run that ends in an unexpected error or whose process is lost."""
+
 
 @dataclasses.dataclass
 class Engine:
@@ -26,6 +29,8 @@ class Engine:
     stop: Callable[[], Any]
     at_once: int | None = None
     """How many jobs to submit at a time, None for all."""
+    attempts: int = ATTEMPTS
+    """How often to submit a job that fails: once where the engine itself retries."""
 
 
 @contextlib.contextmanager
@@ -74,7 +79,7 @@ def _start_worker(compiled: str) -> None:
 
 @contextlib.contextmanager
 def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[Engine]:
-    """Run jobs on a Ray cluster.
+    """Run jobs on a Ray cluster, which itself retries jobs that fail or whose process or machine is lost.
 
     Args:
         address: ``HOST:PORT`` of the cluster or ``auto``; by default a cluster is started on this machine.
@@ -96,8 +101,8 @@ def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[
     flags = {name: os.environ[name] for name in ("XLA_FLAGS", "NPROC") if name in os.environ}
     environment = {"runtime_env": {"env_vars": flags}} if flags else {}
     remote: Any = ray.remote
-    # The sweep retries, from the last checkpoint and with a message: Ray must not do it too.
-    task = remote(num_cpus=cpus_per_job, max_retries=0, **environment)(lambda function, *rest: function(*rest))
+    retries = {"max_retries": ATTEMPTS - 1, "retry_exceptions": True}
+    task = remote(num_cpus=cpus_per_job, **retries, **environment)(lambda function, *rest: function(*rest))
     running: list[Any] = []
 
     def submit(*call: Any) -> concurrent.futures.Future:
@@ -105,7 +110,7 @@ def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[
         return running[-1].future()
 
     try:
-        yield Engine(submit, lambda: [ray.cancel(reference) for reference in running])
+        yield Engine(submit, lambda: [ray.cancel(reference) for reference in running], attempts=1)
     finally:
         if own:
             ray.shutdown()

@@ -27,8 +27,6 @@ from widebnn.reproduction.engines import Engine
 from widebnn.runs.files import damaged_files, locked, output, write_bytes, write_checksums
 from widebnn.sampling.progress import display
 
-ATTEMPTS = 3
-"""How often a job is run that ends in an unexpected error or whose process is lost."""
 POLL_SECONDS = 0.3
 
 
@@ -77,7 +75,7 @@ def sweep(
                     label, result = _label(jobs[name], name), _outcome(future)
                     if isinstance(result, xr.Dataset):
                         found[name] = _save(folder, name, jobs[name], result)
-                    elif isinstance(result, WidebnnError) or attempts[name] >= ATTEMPTS:
+                    elif isinstance(result, WidebnnError) or attempts[name] >= engine.attempts:
                         warnings.warn(f"{label} failed and is left out: {_sentence(result)}", stacklevel=2)
                     else:
                         shown.say(f"{label} failed ({_sentence(result)}) and is retried")

@@ -1,0 +1,307 @@
+"""Runs on a data set and their folder: what ``widebnn sample``, ``resume`` and ``demo`` do.
+
+Modules that import JAX are imported where they are used, so that ``widebnn --help`` need not wait for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from widebnn.errors import DamageWarning, WidebnnError, check_fields, check_integer, check_real
+from widebnn.names import Activation, Coordinates, Dtype, Sampler
+from widebnn.runs.command import begin, begun
+from widebnn.runs.files import damaged_files, locked, make_folder, output, replacing, write_bytes, write_checksums
+from widebnn.tables import TableFit, TableModel
+
+if TYPE_CHECKING:
+    from widebnn.data import Dataset
+    from widebnn.sampling import Result
+
+log = logging.getLogger("widebnn")
+MOST_LAYERS = 1000
+CHAINS = "chains"
+"""Where in the folder of a run the chains are kept."""
+OUTPUTS = ["draws.nc", "summary.json", "summary.png"]
+CHECKSUMS = "SHA256SUMS"
+"""Of the outputs, as sha256sum -c reads it."""
+DEMO_WIDTHS = (256, 512, 1024, 2048)
+DEMO_STEP_SIZE = 0.1
+
+Settings = TypeVar("Settings", "Experiment", TableFit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A data set, a network and chains that sample its posterior.
+
+    Args:
+        data: digits, cifar10, mnist, or the path of a .csv table or of an .npz file with x and y.
+        data_dir: Folder of the CIFAR-10 or MNIST files.
+        target: Column of a .csv table to predict; by default the last.
+        classify: The target of a .csv table is a class.
+        drop: Column of a .csv table to leave out; may be given repeatedly.
+        text: Column of a .csv table whose numbers are names of categories; may be given repeatedly.
+        n_train: Number of training rows, from the first.
+        n_test: Number of test rows.
+        width: Units per hidden layer.
+        depth: Number of hidden layers.
+        activation: Activation; gelu is the exact one.
+        noise: Standard deviation of the observations.
+        coordinates: What the chain moves in; all give the same posterior over functions. full is the paper's chain on
+            all weights, exactly in distribution, at the cost of function (one hidden layer).
+        carry: For function and full coordinates: let the chain carry the function at the test inputs, so that their
+            autocorrelation is that of the chain; otherwise they are drawn afresh. By default with full coordinates.
+        sampler: Markov kernel; lmc is the paper's name for mala.
+        step_size: Coefficient of the noise in the proposal; by default tuned during burn-in.
+        num_steps: Steps per hmc or hilbert_hmc trajectory.
+        friction: Friction of the underdamped chain; by default 1.
+        steps: Steps per chain after burn-in.
+        burn_in: Steps per chain that are discarded first.
+        thin: Keep every thin-th step.
+        chains: Number of independent chains.
+        seed: Seed; the same seed gives the same draws.
+        dtype: Precision of weights and features.
+        checkpoint_seconds: How often the chains are written to the folder of the run, if it has one.
+
+    Raises:
+        WidebnnError: A setting has the wrong type; ranges are checked by :meth:`run`.
+
+    Example:
+        >>> Experiment(data="digits", width=2048, sampler="pcn", step_size=0.2).run("runs/digits")
+    """
+
+    data: str = "digits"
+    data_dir: str | os.PathLike[str] | None = None
+    target: str | None = None
+    classify: bool = False
+    drop: list[str] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    n_train: int = 256
+    n_test: int = 128
+    width: int = 1024
+    depth: int = 1
+    activation: Activation = "gelu"
+    noise: float = 0.1
+    coordinates: Coordinates = "function"
+    carry: bool | None = None
+    sampler: Sampler = "auto"
+    step_size: float | None = None
+    num_steps: int | None = None
+    friction: float | None = None
+    steps: int = 2000
+    burn_in: int = 500
+    thin: int = 5
+    chains: int = 2
+    seed: int = 0
+    dtype: Dtype = "float32"
+    checkpoint_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_real("checkpoint_seconds", self.checkpoint_seconds, at_least=0)
+        # A run may be resumed from another folder.
+        if self.data.endswith((".csv", ".npz")):
+            object.__setattr__(self, "data", os.path.abspath(self.data))
+        if self.data_dir is not None:
+            object.__setattr__(self, "data_dir", os.path.abspath(self.data_dir))
+
+    def run(self, out: str | os.PathLike[str] | None = None, *, progress: bool | None = None) -> dict[str, Any]:
+        """Sample, and write ``draws.nc``, ``summary.json`` and ``summary.png``.
+
+        Args:
+            out: Folder of the run. The chains are written there while they run, so that :func:`resume` can continue
+                them after Ctrl-C, a crash or a power cut.
+            progress: Whether to show a progress bar; by default on terminals.
+
+        Returns:
+            The summary: settings, acceptance, speed, effective sample size, R-hat, test error.
+
+        Raises:
+            WidebnnError: A setting is wrong, or ``out`` holds a run.
+        """
+        if out is None:
+            return self._sample(None, progress)
+        folder = Path(out)
+        if (folder / "summary.json").exists():
+            advice = f"choose another --out, or make the run longer by widebnn resume {folder} --steps N"
+            raise WidebnnError(f"{folder} already holds a run; {advice}.")
+        with locked(folder):
+            begin(folder, "sample", asdict(self))
+            return self._sample(folder, progress)
+
+    def _sample(self, folder: Path | None, progress: bool | None) -> dict[str, Any]:
+        """Run or resume in a folder that is locked."""
+        import widebnn
+        from widebnn.data import load_dataset
+        from widebnn.diagnostics import summarise
+
+        given = asdict(self)
+        widths = [check_integer("width", self.width, 1)] * check_integer("depth", self.depth, 1, MOST_LAYERS)
+        of_data = {
+            name: given[name] for name in ("n_train", "n_test", "data_dir", "target", "classify", "drop", "text")
+        }
+        dataset = load_dataset(self.data, **of_data)
+        network = widebnn.dense(dataset.x_train.shape[1], widths, self.activation)
+        has_test = len(dataset.x_test) > 0
+        carried = has_test and (self.coordinates == "full" if self.carry is None else self.carry)
+        target = widebnn.posterior(
+            network,
+            dataset.x_train,
+            dataset.y_train,
+            noise=self.noise,
+            coordinates=self.coordinates,
+            carry=dataset.x_test if carried else None,
+            dtype=self.dtype,
+        )
+        tuning = {name: given[name] for name in ("step_size", "num_steps", "friction") if given[name] is not None}
+        of_chains = {name: given[name] for name in ("steps", "burn_in", "thin", "chains", "seed", "checkpoint_seconds")}
+        result = widebnn.sample(
+            target,
+            self.sampler,
+            collect=widebnn.track(target, dataset.x_test if has_test and not carried else None),
+            store=None if folder is None else folder / CHAINS,
+            progress=progress,
+            **of_chains,
+            **tuning,
+        )
+        summary = {"data": dataset.name, "n_train": len(dataset.x_train), "n_test": len(dataset.x_test)}
+        named = ("width", "depth", "activation", "noise", "coordinates", "sampler", "dtype")
+        summary |= {name: given[name] for name in named} | {"carry": carried} | tuning | summarise(result, dataset)
+        if folder is not None:
+            _write(folder, result, dataset, summary)
+        return summary
+
+
+def resume(
+    folder: str | os.PathLike[str], *, steps: int | None = None, progress: bool | None = None
+) -> dict[str, Any] | TableModel:
+    """Resume a run that was stopped or killed; it ends with the same draws as if it had not been.
+
+    Args:
+        folder: The --out of widebnn sample, or the .run folder of widebnn fit.
+        steps: More steps than the run was begun with, of widebnn sample; by default the same number.
+        progress: Whether to show a progress bar; by default on terminals.
+
+    Returns:
+        The summary of :meth:`Experiment.run`, or the model of :meth:`widebnn.tables.TableFit.run`.
+
+    Raises:
+        WidebnnError: There is no run to resume, or it cannot be resumed.
+
+    Example:
+        >>> resume("runs/digits", steps=4000)
+    """
+    folder = Path(folder)
+    command, settings = begun(folder)
+    if command == "fit":
+        if steps is not None:
+            raise WidebnnError("steps are for runs of widebnn sample, and this is one of widebnn fit; leave them out.")
+        fit = _restored(TableFit, folder, settings)
+        if not (fit.running.is_dir() and os.path.samefile(fit.running, folder)):
+            raise WidebnnError(
+                f"{folder} is the run of a fit to {fit.out}, and not beside it; move it to {fit.running}."
+            )
+        return fit.run(progress=progress)
+    experiment = _restored(Experiment, folder, settings if steps is None else settings | {"steps": steps})
+    with locked(folder):
+        if corrupted := damaged_files(folder / CHECKSUMS, OUTPUTS):
+            listed = ", ".join(corrupted)
+            warnings.warn(
+                f"{folder} has corrupted files ({listed}): rewritten from the chains", DamageWarning, stacklevel=2
+            )
+        return experiment._sample(folder, progress)
+
+
+def _restored(kind: type[Settings], folder: Path, settings: dict[str, Any]) -> Settings:
+    """Settings from a file, which may come from another version or from anybody."""
+    if set(settings) != {one.name for one in dataclasses.fields(kind)}:
+        raise WidebnnError(
+            f"{folder} has other settings than this version of widebnn; resume with the one that began it."
+        )
+    return kind(**settings)
+
+
+def demo(*, out: str | os.PathLike[str] = "runs/demo", progress: bool | None = None) -> dict[str, Any]:
+    """Sample a network of width 1024 on the digits, and compute how the acceptance of pCN grows with the width.
+
+    Args:
+        out: Folder for draws.nc, summary.json and summary.png.
+        progress: Whether to show a progress bar; by default on terminals.
+
+    Returns:
+        The summary, as of :meth:`Experiment.run`, and ``pcn_acceptance_by_width``.
+
+    Raises:
+        WidebnnError: ``out`` holds a run, or cannot be written.
+
+    Example:
+        >>> demo(out="runs/demo")["pcn_acceptance_by_width"]
+    """
+    import widebnn
+    from widebnn.data import load_dataset
+    from widebnn.diagnostics import summarise
+
+    folder = Path(out)
+    if (folder / "summary.json").exists():
+        raise WidebnnError(f"{folder} already holds a run; choose another --out or remove it first.")
+    with locked(folder):
+        make_folder(folder)
+        dataset = load_dataset("digits", 256, 128)
+        target = widebnn.posterior(widebnn.dense(64, [1024]), dataset.x_train, dataset.y_train, carry=dataset.x_test)
+        log.info("Sampling the posterior of 1024 GELU units given 256 images of digits ...")
+        collect = widebnn.track(target)
+        result = widebnn.sample(target, steps=150, burn_in=120, chains=2, collect=collect, progress=progress)
+        summary: dict[str, Any] = {"data": "digits", "width": 1024, "depth": 1, "sampler": "auto"}
+        summary |= {"coordinates": "function"} | summarise(result, dataset)
+        summary["pcn_acceptance_by_width"] = {}
+        for width, rate in _acceptance_of_pcn(dataset):
+            summary["pcn_acceptance_by_width"][width] = rate
+            log.info(f"pCN acceptance at width {width}: {rate:.2f} (widths: {', '.join(map(str, DEMO_WIDTHS))})")
+        _write(folder, result, dataset, summary)
+    return summary
+
+
+def _acceptance_of_pcn(dataset: Dataset) -> Iterator[tuple[int, float]]:
+    """(width, stationary acceptance rate of pCN), one at a time.
+
+    pCN itself decorrelates slowly at small widths: fresh proposals are averaged at draws of the default sampler.
+    """
+    import jax
+
+    import widebnn
+
+    for width in DEMO_WIDTHS:
+        network = widebnn.dense(dataset.x_train.shape[1], [width])
+        target = widebnn.posterior(network, dataset.x_train, dataset.y_train)
+        kernel = widebnn.samplers.pcn(target.log_likelihood, DEMO_STEP_SIZE)
+
+        def rate(key, u, kernel=kernel):
+            state = kernel.init(u)
+            rates = [kernel.step(k, state)[1].acceptance_rate for k in jax.random.split(key, 8)]
+            return {"rate": sum(rates) / len(rates)}
+
+        result = widebnn.sample(target, "auto", steps=25, burn_in=40, collect=rate, progress=False)
+        yield width, float(result.draws["rate"].mean())
+
+
+def _write(folder: Path, result: Result, dataset: Dataset, summary: dict[str, Any]) -> None:
+    from widebnn.figures import run_figure
+
+    picture = io.BytesIO()
+    run_figure(result, dataset, summary).savefig(picture, format="png", dpi=150)
+    with output(folder):
+        with replacing(folder / "draws.nc") as draws:
+            result.to_datatree().to_netcdf(draws, engine="h5netcdf")
+        write_bytes(folder / "summary.png", picture.getvalue())
+        write_bytes(folder / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
+        write_checksums(folder / CHECKSUMS, OUTPUTS)
+    log.info(f"Wrote {', '.join(OUTPUTS)} to {folder}")

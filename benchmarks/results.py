@@ -1,4 +1,4 @@
-"""Write docs/results.md from its template and what uci.py, images.py and rows.py measured, and the table of rows in the guide.
+"""Write docs/results.md from its template and what uci.py, images.py and rows.py measured, and the guide's table.
 
 python benchmarks/results.py
 """

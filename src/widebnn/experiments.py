@@ -73,9 +73,9 @@ class Experiment:
         checkpoint_seconds: How often the chains are written to the folder of the run, if it has one.
 
     Raises:
-        WidebnnError: A setting has the wrong type; ranges are checked by :meth:`run`.
+        WidebnnError: A setting has the wrong type; ranges are checked by ``run``.
 
-    Example:
+    Examples:
         >>> Experiment(data="digits", width=2048, sampler="pcn", step_size=0.2).run("runs/digits")
     """
 
@@ -118,7 +118,7 @@ class Experiment:
         """Sample, and write ``draws.nc``, ``summary.json`` and ``summary.png``.
 
         Args:
-            out: Folder of the run. The chains are written there while they run, so that :func:`resume` can continue
+            out: Folder of the run. The chains are written there while they run, so that ``resume`` can continue
                 them after Ctrl-C, a crash or a power cut.
             progress: Whether to show a progress bar; by default on terminals.
 
@@ -192,12 +192,12 @@ def resume(
         progress: Whether to show a progress bar; by default on terminals.
 
     Returns:
-        The summary of :meth:`Experiment.run`, or the model of :meth:`widebnn.tables.TableFit.run`.
+        The summary of ``Experiment.run``, or the model of ``widebnn.tables.TableFit.run``.
 
     Raises:
         WidebnnError: There is no run to resume, or it cannot be resumed.
 
-    Example:
+    Examples:
         >>> resume("runs/digits", steps=4000)
     """
     folder = Path(folder)
@@ -238,12 +238,12 @@ def demo(*, out: str | os.PathLike[str] = "runs/demo", progress: bool | None = N
         progress: Whether to show a progress bar; by default on terminals.
 
     Returns:
-        The summary, as of :meth:`Experiment.run`, and ``pcn_acceptance_by_width``.
+        The summary, as of ``Experiment.run``, and ``pcn_acceptance_by_width``.
 
     Raises:
         WidebnnError: ``out`` holds a run, or cannot be written.
 
-    Example:
+    Examples:
         >>> demo(out="runs/demo")["pcn_acceptance_by_width"]
     """
     import widebnn

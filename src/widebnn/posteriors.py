@@ -35,7 +35,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Posterior(Target):
-    """The posterior of a network in some coordinate system; built by :func:`widebnn.posterior`.
+    """The posterior of a network in some coordinate system; built by ``widebnn.posterior``.
 
     A position u is what the coordinate system says, or, where the likelihood has a latent, ``Position(network, z)``.
     """
@@ -101,7 +101,7 @@ class Posterior(Target):
             return Weights(hidden, self.readout_at(u, psi).draw(readout_key).astype(self.x.dtype))
 
     def from_weights(self, weights: Weights, z: Any = 0.0) -> Any:
-        """The position of given network weights, the inverse of :meth:`to_weights`.
+        """The position of given network weights, the inverse of ``to_weights``.
 
         Args:
             weights: All network weights.
@@ -201,11 +201,11 @@ def posterior(
     ``full`` (one hidden layer: the paper's chain on all weights, exactly in distribution, at the cost of ``function``).
 
     Args:
-        network: From :func:`widebnn.dense`, :func:`widebnn.feature_map`, or anything with their two methods.
+        network: From ``widebnn.dense``, ``widebnn.feature_map``, or anything with their two methods.
         x: Inputs, n x m.
         y: Targets, n or n x outputs; class labels 0..C-1 (n, or one-hot n x C) for softmax.
         likelihood: ``gaussian``, ``heavy_tails``, ``softmax``, or an object such as ``HeavyTails(0.1, log_sd=0.8)``.
-        noise: Shorthand for ``likelihood=Gaussian(noise)``: a number (0.1 by default) or a :class:`LogNormal` prior.
+        noise: Shorthand for ``likelihood=Gaussian(noise)``: a number (0.1 by default) or a ``LogNormal`` prior.
         coordinates: What the chain moves in.
         carry: Inputs whose function values the chain carries (``function`` and ``full``), so that ``predict(key, u)``
             moves smoothly with it; predictions at any other inputs are exact conditional draws.
@@ -213,12 +213,12 @@ def posterior(
             gradients of float32 features, as exact as float64. The n x n stage is always float64.
 
     Returns:
-        A :class:`Target` that can also turn positions into weights and predictions.
+        A ``Target`` that can also turn positions into weights and predictions.
 
     Raises:
         WidebnnError: If shapes, names or numbers do not fit together.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> x = np.linspace(-1, 1, 20)[:, None]
         >>> target = posterior(dense(1, [256]), x, np.sin(3 * x), noise=0.1)  # doctest: +SKIP

@@ -73,9 +73,9 @@ class TableFit:
         seed: The same seed gives the same model.
 
     Raises:
-        WidebnnError: A setting has the wrong type; ranges are checked by :meth:`run`.
+        WidebnnError: A setting has the wrong type; ranges are checked by ``run``.
 
-    Example:
+    Examples:
         >>> TableFit("train.csv", target="price", out="model").run()
     """
 
@@ -204,7 +204,7 @@ def describe_model(model: TableModel) -> dict[str, Any]:
 
 
 def load_table_model(path: FilePath) -> TableModel:
-    """Read a model that :class:`TableFit` saved, without ``posterior_``.
+    """Read a model that ``TableFit`` saved, without ``posterior_``.
 
     Raises:
         WidebnnError: The file is missing or corrupted, or the model was not fitted to a table.
@@ -248,7 +248,7 @@ def predict_table(
     Raises:
         WidebnnError: The model or the table cannot be used, or ``out`` exists.
 
-    Example:
+    Examples:
         >>> predict_table("model", "new.csv")["mean"]
     """
     import numpy as np
@@ -306,14 +306,14 @@ def evaluate_table(
         progress: Whether to show a progress bar; by default on terminals.
 
     Returns:
-        Number of rows and scores, see :mod:`widebnn.diagnostics.calibration`. Regression: RMSE, R2, negative
+        Number of rows and scores, see ``widebnn.diagnostics.calibration``. Regression: RMSE, R2, negative
         log-likelihood per row, coverage of central 50 % and 90 % intervals. Classes: accuracy, log loss, expected
         calibration error.
 
     Raises:
         WidebnnError: The model or the table cannot be used, or the files exist.
 
-    Example:
+    Examples:
         >>> evaluate_table("model", "test.csv")["rmse"]
     """
     from widebnn.data import with_target

@@ -22,7 +22,7 @@ TIMEOUT = 60.0
 
 
 def download(name: str, data_dir: str | PathLike[str]) -> Path:
-    """Fetch the files of ``cifar10`` or ``mnist`` into ``data_dir``, for :func:`load_dataset` to read.
+    """Fetch the files of ``cifar10`` or ``mnist`` into ``data_dir``, for ``load_dataset`` to read.
 
     Files that the folder has already are not fetched again. What does not have the known SHA-256 is deleted.
 

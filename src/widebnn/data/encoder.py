@@ -45,10 +45,10 @@ class TableEncoder:
     A column of numbers stays as it is; where training rows lack a value it gets the median of the others, beside a
     0/1 input that marks the rows that lack it. A column of text becomes a 0/1 input for each of its values, a missing
     one among them; so does a column with a single number that some rows lack. Constant and empty columns are left out.
-    Tables are DataFrames, from :func:`widebnn.data.read_table` or any other source. The encoder is plain data, see
-    :meth:`to_json`.
+    Tables are DataFrames, from ``widebnn.data.read_table`` or any other source. The encoder is plain data, see
+    ``to_json``.
 
-    Example:
+    Examples:
         >>> rows = with_target(frame, "price")
         >>> encoder = TableEncoder.fit(rows, target="price", drop=["id"])
         >>> x, y = encoder.transform(rows), encoder.targets(rows)
@@ -209,7 +209,7 @@ class TableEncoder:
 
     @classmethod
     def from_json(cls, document: Any) -> TableEncoder:
-        """The encoder from what :meth:`to_json` returned; anything else is refused."""
+        """The encoder from what ``to_json`` returned; anything else is refused."""
         try:
             texts = {name: tuple(values) for name, values in document["texts"].items()}
             tuples = {name: tuple(document[name]) for name in ("missing", "left_out")}

@@ -156,17 +156,18 @@ def _read_idx(folder: Path, name: str, item: tuple[int, ...]) -> np.ndarray:
     start, size = 8 + 4 * len(item), math.prod(item)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            content = file.read(start + MNIST_MOST * size + 1)
+            header = file.read(start)
+            count = int.from_bytes(header[4:8], "big")
+            declared = bytes([0, 0, 8, 1 + len(item)]) + b"".join(n.to_bytes(4, "big") for n in (count, *item))
+            good = header == declared and 1 <= count <= MNIST_MOST
+            content = file.read(count * size + 1) if good else b""
     except (OSError, EOFError, zlib.error) as error:
         raise WidebnnError(f"{path} cannot be read ({error}); check its permissions or fetch it again.") from None
-    count = (len(content) - start) // size
-    shape = (count, *item)
-    header = bytes([0, 0, 8, len(shape)]) + b"".join(max(axis, 0).to_bytes(4, "big") for axis in shape)
-    if count < 1 or content[:start] != header or len(content) != start + count * size:
+    if not good or len(content) != count * size:
         raise WidebnnError(
             f"{path} must be an IDX file of 1 to {MNIST_MOST} items of shape {item}: it is corrupted; fetch it again."
         )
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    return np.frombuffer(content, np.uint8).reshape(count, *item)
 
 
 def _folder(name: str, data_dir: str | PathLike[str] | None, advice: str) -> Path:

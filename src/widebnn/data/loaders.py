@@ -32,7 +32,7 @@ def load_dataset(
     drop: Collection[str] = (),
     text: Collection[str] = (),
 ) -> Dataset:
-    """``digits``, ``cifar10``, ``mnist`` or the path of an ``.npz`` or ``.csv`` file as a :class:`Dataset`.
+    """``digits``, ``cifar10``, ``mnist`` or the path of an ``.npz`` or ``.csv`` file as a ``Dataset``.
 
     - ``digits``: the 1797 images of 8 x 8 pixels that come with scikit-learn, shuffled by ``seed``.
     - ``cifar10``: the first images in TensorFlow Datasets' order, those of the paper, from the files in ``data_dir``:
@@ -41,11 +41,11 @@ def load_dataset(
     - ``*.npz``: the first rows of ``x, y`` or of ``x_train, y_train, x_test, y_test``; an integer or Boolean y
       means classes, a float y regression.
     - ``*.csv``: the first rows of a table, read and encoded as ``widebnn fit`` does: see
-      :func:`widebnn.data.read_table` and :class:`widebnn.data.TableEncoder`, which learns from the training rows.
+      ``widebnn.data.read_table`` and ``widebnn.data.TableEncoder``, which learns from the training rows.
 
     Images are flattened and standardised by one mean and one standard deviation over all training pixels,
     tables column by column. Labels become one-hot rows minus 1/classes, regression targets are standardised.
-    Nothing is fetched from the network: see :func:`widebnn.data.download`.
+    Nothing is fetched from the network: see ``widebnn.data.download``.
 
     Args:
         name_or_path: Name of a built-in data set, or path of a file.
@@ -65,7 +65,7 @@ def load_dataset(
     Raises:
         WidebnnError: The file is missing, corrupted or not what was expected, or has too few rows.
 
-    Example:
+    Examples:
         >>> load_dataset("digits", 256, 128).x_train.shape
         (256, 64)
     """

@@ -35,7 +35,7 @@ def read_table(path: str | PathLike[str], notes: list[str] | None = None) -> pd.
     Raises:
         WidebnnError: The file does not exist or is not such a table; the message names the line.
 
-    Example:
+    Examples:
         >>> read_table("train.csv").columns.tolist()
         ['size', 'colour', 'price']
     """

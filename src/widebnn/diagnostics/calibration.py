@@ -50,7 +50,7 @@ def reliability(probabilities: Any, labels: Any, bins: int = 15) -> Reliability:
 def expected_calibration_error(probabilities: Any, labels: Any, bins: int = 15) -> float:
     """How far confidence is from accuracy: the mean over predictions of the absolute difference in their bin.
 
-    Only the most probable class counts, and bins have equal width, see :func:`reliability`. 0 is perfect. With few rows
+    Only the most probable class counts, and bins have equal width, see ``reliability``. 0 is perfect. With few rows
     it is never 0: bins have a random error, which makes it larger with more bins.
     """
     found = reliability(probabilities, labels, bins)

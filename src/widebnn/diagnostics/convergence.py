@@ -36,5 +36,5 @@ def ess(draws: np.ndarray, method: str = "bulk") -> np.ndarray:
 
 
 def rhat(draws: np.ndarray) -> np.ndarray:
-    """Rank-normalised split R-hat, one number per statistic; NaN where :func:`ess` is."""
+    """Rank-normalised split R-hat, one number per statistic; NaN where ``ess`` is."""
     return _per_statistic(draws, lambda flat: array_stats.rhat(flat, chain_axis=0, draw_axis=1, method="rank"))

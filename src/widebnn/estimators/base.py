@@ -42,7 +42,7 @@ SCALES = ("weight_std", "bias_std", "readout_weight_std", "readout_bias_std")
 
 @dataclass(eq=False, repr=False)
 class WideBNN(BaseEstimator):
-    """Base class of :class:`WideBNNRegressor` and :class:`WideBNNClassifier`, with the parameters of both.
+    """Base class of ``WideBNNRegressor`` and ``WideBNNClassifier``, with the parameters of both.
 
     Args:
         width: Units in every hidden layer.
@@ -74,7 +74,7 @@ class WideBNN(BaseEstimator):
             again. None: nothing is written.
 
     Attributes:
-        hyperparameters_: What the evidence chose, see :class:`widebnn.limits.Hyperparameters`.
+        hyperparameters_: What the evidence chose, see ``widebnn.limits.Hyperparameters``.
         network_: The network with these hyperparameters.
         ensemble_: Networks drawn from the posterior, with which predictions are made.
         diagnostics_: ESS, R-hat, acceptance rate and length of the chains.
@@ -117,7 +117,7 @@ class WideBNN(BaseEstimator):
         """Everything after the checks of x (n x m).
 
         ``standard_targets(x, seed)`` are what the evidence looks at, n x outputs, and more options of
-        :func:`choose_hyperparameters`; ``build(x, dtype, hyperparameters)`` is the target. Both are given standardised
+        ``choose_hyperparameters``; ``build(x, dtype, hyperparameters)`` is the target. Both are given standardised
         inputs. All parameters are checked, and memory and time are estimated, before the search.
         """
         plan = self._checked_plan()
@@ -205,7 +205,7 @@ class WideBNN(BaseEstimator):
         return given
 
     def save(self, path: Any) -> None:
-        """Write the fitted estimator to a new file, without pickle; :func:`load` reads it.
+        """Write the fitted estimator to a new file, without pickle; ``load`` reads it.
 
         Args:
             path: The file, which must not exist.
@@ -213,7 +213,7 @@ class WideBNN(BaseEstimator):
         Raises:
             WidebnnError: There is something at the path, or it cannot be written.
 
-        Example:
+        Examples:
             ``model.save("model")``, and later ``widebnn.estimators.load("model").predict(x)``
         """
         from widebnn.estimators.models import save

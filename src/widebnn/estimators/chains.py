@@ -48,7 +48,7 @@ class Attempt:
 
 
 def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -> tuple[Attempt, str]:
-    """Chains with enough effective draws (:mod:`widebnn.estimators.length`), or as many as the limits allow.
+    """Chains with enough effective draws (``widebnn.estimators.length``), or as many as the limits allow.
 
     Args:
         build: the target in a precision.

@@ -47,7 +47,7 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
     Attributes:
         classes_: The class labels, in the order of the columns of probabilities.
 
-    Example:
+    Examples:
         >>> model = WideBNNClassifier(width=256, random_state=0).fit(x, labels)
         >>> probabilities = model.predict_proba(x_new)
     """

@@ -114,7 +114,7 @@ def check_time(cost: Cost, limit: float) -> str | None:
     """Compare the time that a fit takes at least with the limit of it.
 
     Args:
-        cost: what :func:`measure_gradient` and :func:`gradients` found.
+        cost: what ``measure_gradient`` and ``gradients`` found.
         limit: seconds; may be infinite.
 
     Returns:

@@ -47,7 +47,7 @@ def copies_of_readout(target: Posterior) -> int:
 
 
 def collect_networks(target: Posterior) -> Collect:
-    """Keep networks, named as in :func:`to_ensemble`, and the function at the training inputs for diagnostics."""
+    """Keep networks, named as in ``to_ensemble``, and the function at the training inputs for diagnostics."""
     copies, outputs = copies_of_readout(target), target.y.shape[1]
 
     def readouts(key, z, psi):

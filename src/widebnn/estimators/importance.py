@@ -25,7 +25,7 @@ def column_importances(model: Any, x: np.ndarray, y: np.ndarray, groups: Sequenc
     used.
 
     Args:
-        model: a fitted :class:`WideBNNRegressor` or :class:`WideBNNClassifier`.
+        model: a fitted ``WideBNNRegressor`` or ``WideBNNClassifier``.
         x: inputs, rows x inputs.
         y: targets.
         groups: which inputs belong to each column; they are shuffled together.
@@ -33,7 +33,7 @@ def column_importances(model: Any, x: np.ndarray, y: np.ndarray, groups: Sequenc
     Returns:
         One number per column.
 
-    Example:
+    Examples:
         ``column_importances(model, x, y, groups=[[0], [1, 2]])``
     """
     rows = np.random.default_rng(0).permutation(len(x))[:ROWS]

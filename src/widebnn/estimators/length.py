@@ -34,13 +34,13 @@ def run_long_enough(
     """Run chains for ``wanted`` effective draws: a trial of a length that does not matter, then the run that is kept.
 
     The length of the kept run is decided before it begins, from the effective draws per step of the trial. Only where
-    it has fewer than :data:`ENOUGH` of the wanted ones, or its chains do not agree, is there another, at least twice as
+    it has fewer than ``ENOUGH`` of the wanted ones, or its chains do not agree, is there another, at least twice as
     long. Where ``most`` steps are no longer than a trial, they are the only run.
 
     Args:
         run: ``run(steps, before)`` continues the chains of ``before`` (None: starts them). What it returns has ``ess``
             (effective draws of the statistic that has fewest), ``is_enough`` (the chains agree and have
-            :data:`ENOUGH` of the wanted draws) and ``is_whole`` (nothing ended it before its last step).
+            ``ENOUGH`` of the wanted draws) and ``is_whole`` (nothing ended it before its last step).
         wanted: effective draws of all chains together.
         chains: number of chains.
         most: most steps per chain of one run.
@@ -49,7 +49,7 @@ def run_long_enough(
     Returns:
         The run to keep. A run that was cut short is kept only if it has more effective draws than the one before it.
 
-    Example:
+    Examples:
         ``run_long_enough(lambda steps, before: chain(steps, before), wanted=400, chains=2, most=1000)``
     """
     steps = max(math.ceil(TRIAL * wanted / chains), LEAST_TRIAL)

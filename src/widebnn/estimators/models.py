@@ -1,4 +1,4 @@
-"""Fitted estimators on disk: one record (:func:`widebnn.runs.files.write_record`), which holds no code.
+"""Fitted estimators on disk: one record (``widebnn.runs.files.write_record``), which holds no code.
 
 The header holds plain values by section: ``parameters``, ``fitted``, ``diagnostics``, ``hyperparameters``, ``network``
 and ``run`` (attributes of ``posterior_``). Arrays are named by their place: ``fitted/x_mean_``, ``ensemble/mean``,
@@ -52,7 +52,7 @@ def save(model: WideBNN, path: str | os.PathLike[str]) -> Path:
     Raises:
         WidebnnError: There is something at ``path``, it cannot be written, or a value is not plain data.
 
-    Example:
+    Examples:
         >>> save(WideBNNRegressor().fit(x, y), "model")
     """
     path = check_free(path)
@@ -91,7 +91,7 @@ def save(model: WideBNN, path: str | os.PathLike[str]) -> Path:
 
 
 def load(path: str | os.PathLike[str], *, posterior: bool = True) -> Any:
-    """Read an estimator that :func:`save` wrote; its predictions are bit-identical to those of the saved one.
+    """Read an estimator that ``save`` wrote; its predictions are bit-identical to those of the saved one.
 
     Args:
         path: The file.
@@ -103,7 +103,7 @@ def load(path: str | os.PathLike[str], *, posterior: bool = True) -> Any:
     Raises:
         WidebnnError: The file is missing, corrupted, of a newer version, or no model.
 
-    Example:
+    Examples:
         >>> load("model").predict(x)
     """
     path = Path(path)

@@ -31,7 +31,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
     evidence of the infinite-width limit. Chains run for about ``target_ess`` effective draws, with a warning where
     ``max_steps`` or ``max_minutes`` end them with fewer than three quarters. How long they run is decided by a trial
     run, which is discarded, because stopping as soon as the draws show enough would favour draws that vary too little
-    (:mod:`widebnn.estimators.length`). Everything predicted is in units of y.
+    (``widebnn.estimators.length``). Everything predicted is in units of y.
 
     Args:
         target_transform: ``"asinh"`` fits the network to asinh(y / b), for errors that grow with the target;
@@ -44,7 +44,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         noise_: Standard deviation of an observation, in units of y; at the median of y if y is transformed.
         y_bend_: The scale b of asinh(y / b), for every output; None if y is not transformed.
 
-    Example:
+    Examples:
         >>> model = WideBNNRegressor(width=256, random_state=0).fit(x, y)
         >>> mean, std = model.predict(x_new, return_std=True)
     """

@@ -73,7 +73,7 @@ def choose_asinh(x: np.ndarray, y: np.ndarray, seed: int, *, always: bool, **opt
         y: targets, n x outputs.
         seed: of the random choice of rows.
         always: transform the targets also where that is not clearly better.
-        **options: those of :func:`choose_hyperparameters`.
+        **options: those of ``choose_hyperparameters``.
 
     Returns:
         b for each column of y; None to leave y as it is.

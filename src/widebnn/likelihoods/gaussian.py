@@ -59,7 +59,7 @@ class ConditionallyGaussian:
         return log_evidence(psi, y, self.noise_at(z), constant=constant)
 
     def condition(self, psi: jax.Array, y: jax.Array, z: Any) -> ConjugateReadout:
-        """N(mu, Sigma), see :mod:`widebnn.likelihoods.readout`."""
+        """N(mu, Sigma), see ``widebnn.likelihoods.readout``."""
         return condition(psi, y, self.noise_at(z))
 
     def scale(self, z: Any) -> float:
@@ -72,13 +72,13 @@ class Gaussian(ConditionallyGaussian):
     """y ~ N(f, noise^2 I).
 
     Args:
-        noise: Standard deviation of the observations; a :class:`LogNormal` is the prior of noise that is not known and
+        noise: Standard deviation of the observations; a ``LogNormal`` is the prior of noise that is not known and
             is sampled with the chain.
 
     Raises:
         WidebnnError: If the noise is not positive.
 
-    Example:
+    Examples:
         >>> Gaussian(noise=LogNormal(0.1)).name
         'gaussian'
     """

@@ -32,7 +32,7 @@ class HeavyTails(ConditionallyGaussian):
     Raises:
         WidebnnError: If one of them is not positive.
 
-    Example:
+    Examples:
         >>> HeavyTails(0.1, log_sd=0.8).name
         'heavy_tails'
     """

@@ -48,7 +48,7 @@ class Likelihood(Protocol):
         """The latent of given readout weights; ``z`` is the coordinate of an unknown scale, 0 for its median."""
 
     def log_likelihood(self, f: jax.Array, y: jax.Array, z: Any) -> jax.Array:
-        """log p(y | f, z) in float64, for explicit readout weights that :meth:`scale` has not yet multiplied."""
+        """log p(y | f, z) in float64, for explicit readout weights that ``scale`` has not yet multiplied."""
 
     def log_evidence(self, psi: jax.Array, y: jax.Array, z: Any, constant: float = 0.0) -> jax.Array:
         """log p(y | Psi, z) in float64; ``constant`` is the value of one more column of Psi."""

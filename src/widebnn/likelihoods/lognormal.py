@@ -24,7 +24,7 @@ class LogNormal:
     Raises:
         WidebnnError: If one of them is not positive.
 
-    Example:
+    Examples:
         >>> LogNormal(0.1, log_sd=1.0).median
         0.1
     """

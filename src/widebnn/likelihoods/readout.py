@@ -90,7 +90,7 @@ def _per_noise(rows: jax.Array, noise: Any) -> jax.Array:
 
 @dataclass(frozen=True, eq=False)
 class ConjugateReadout:
-    """The posterior N(mu, Sigma) of the readout given the features; built by :func:`condition`."""
+    """The posterior N(mu, Sigma) of the readout given the features; built by ``condition``."""
 
     psi: jax.Array
     """Features, every row divided by its own noise where rows differ."""

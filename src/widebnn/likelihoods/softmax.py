@@ -53,7 +53,7 @@ class Softmax:
     Raises:
         WidebnnError: If ``classes`` is below 2 or ``logit_scale`` is not a LogNormal.
 
-    Example:
+    Examples:
         >>> Softmax(classes=3).name
         'softmax'
     """

@@ -70,7 +70,7 @@ def choose_hyperparameters(
     Raises:
         WidebnnError: if an argument is outside its range, or no covariance is positive definite.
 
-    Example:
+    Examples:
         >>> found = choose_hyperparameters([[-1.0], [0.0], [1.0]], [-0.8, 0.0, 0.8], depths=1, activations="erf")
         >>> network = found.network(input_dim=1, width=256)
     """

@@ -1,6 +1,6 @@
 """The evidence of hyperparameters in the limit of infinite width.
 
-As all widths grow a dense network becomes a Gaussian process with kernel K (:mod:`widebnn.limits.kernel`), and the
+As all widths grow a dense network becomes a Gaussian process with kernel K (``widebnn.limits.kernel``), and the
 evidence of its hyperparameters is known in closed form,
 
     log p(y) = log N(y; 0, K + noise^2 I),   summed over outputs.
@@ -40,14 +40,14 @@ SCALES = {
     "readout_bias_std": ScalePrior(0.1, 1.5, 1e-3, 20.0),
     "noise": ScalePrior(0.1, 1.5, 1e-3, 10.0),
 }
-"""The five scales in the order of the vectors of their logs. The medians are the defaults of :func:`widebnn.dense`."""
+"""The five scales in the order of the vectors of their logs. The medians are the defaults of ``widebnn.dense``."""
 INPUT_SCALE = ScalePrior(1.0, 1.0, 0.01, 100.0)
 """An input that does not matter gets a small scale. In vectors, scales of the inputs follow the five."""
 
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """A depth, an activation and their scales, with their evidence: what :func:`choose_hyperparameters` found."""
+    """A depth, an activation and their scales, with their evidence: what ``choose_hyperparameters`` found."""
 
     depth: int
     """Number of hidden layers."""
@@ -126,7 +126,7 @@ def log_evidence(hyperparameters: Hyperparameters, x: Any, y: Any) -> float:
     Raises:
         WidebnnError: if x and y do not fit together.
 
-    Example:
+    Examples:
         >>> found = Hyperparameters(1, "relu", 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, ())
         >>> round(log_evidence(found, [[2.0]], [0.0]), 6)  # the variance of y is 4 / 2 + 1
         -1.468245

@@ -43,7 +43,7 @@ def log_normal(covariance: Any, y: np.ndarray) -> tuple[float, np.ndarray]:
     Returns:
         The value and the n x n derivative; NaN where C is not positive definite.
 
-    Example:
+    Examples:
         >>> value, derivative = log_normal(np.eye(1), np.zeros((1, 1)))
         >>> round(value, 6), derivative.tolist()
         (-0.918939, [[-0.5]])
@@ -67,7 +67,7 @@ def leave_one_out(covariance: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarra
     Returns:
         The errors, n x outputs, and the variances, n; NaN where C is not positive definite.
 
-    Example:
+    Examples:
         >>> errors, variances = leave_one_out([[1.0, 0.5], [0.5, 1.0]], np.ones((2, 1)))
         >>> errors.ravel().round(6).tolist(), variances.round(6).tolist()
         ([0.5, 0.5], [0.75, 0.75])
@@ -113,7 +113,7 @@ def gp_posterior(
     Raises:
         WidebnnError: if arguments do not fit together, or K + s^2 I is not positive definite.
 
-    Example:
+    Examples:
         >>> found = gp_posterior(lambda x: x @ x.T, [[1.0]], [2.0], 1.0, [[1.0], [3.0]])
         >>> found.mean.ravel().round(6).tolist(), found.variance.round(6).tolist()
         ([1.0, 3.0], [0.5, 4.5])

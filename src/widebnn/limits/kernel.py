@@ -1,6 +1,6 @@
 """The kernel of an infinitely wide dense network.
 
-As all widths grow, the prior over readouts of :class:`DenseNetwork` becomes a Gaussian process (NNGP) with covariance
+As all widths grow, the prior over readouts of ``DenseNetwork`` becomes a Gaussian process (NNGP) with covariance
 
     K_1 = sw^2 x x' / m + sb^2,     K_{l+1} = sw^2 E[g(u) g(v)] + sb^2,   (u, v) ~ N(0, K_l),
 
@@ -158,7 +158,7 @@ def dual_activation(activation: Activation, quadrature_order: int | None = None)
     Raises:
         WidebnnError: if the activation is unknown, or the order is below 2.
 
-    Example:
+    Examples:
         >>> float(dual_activation("relu")(1.0, 1.0, 1.0))
         0.5
     """
@@ -205,7 +205,7 @@ def nngp_kernel(network: DenseNetwork, x1: Any, x2: Any = None, *, quadrature_or
         network: a dense network.
         x1: inputs, n x features.
         x2: other inputs; None stands for ``x1``, and the matrix is then exactly symmetric.
-        quadrature_order: see :func:`dual_activation`.
+        quadrature_order: see ``dual_activation``.
 
     Returns:
         The covariances, rows of ``x1`` x rows of ``x2``, in float64.
@@ -213,7 +213,7 @@ def nngp_kernel(network: DenseNetwork, x1: Any, x2: Any = None, *, quadrature_or
     Raises:
         WidebnnError: if the network is not dense, or the inputs do not fit it.
 
-    Example:
+    Examples:
         >>> network = DenseNetwork(2, (8,), "relu", 1.0, 0.0, 1.0, 0.0)
         >>> float(nngp_kernel(network, [[1.0, 1.0]])[0, 0])
         0.5

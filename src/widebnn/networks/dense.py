@@ -24,7 +24,7 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class DenseNetwork:
-    """A dense network; build it with :func:`dense`, which checks the arguments.
+    """A dense network; build it with ``dense``, which checks the arguments.
 
     f_1 = (sw / sqrt(m)) x W_1 + sb b_1,   f_{l+1} = (sw / sqrt(d_l)) g(f_l) W_{l+1} + sb b_{l+1},
     Psi = [(sw_out / sqrt(d_L)) g(f_L), sb_out 1].
@@ -116,12 +116,12 @@ def dense(
         readout_bias_std: Scale of the readout bias.
 
     Returns:
-        The network, for :func:`widebnn.posterior`.
+        The network, for ``widebnn.posterior``.
 
     Raises:
         WidebnnError: If a number or the name of the activation is not one of these.
 
-    Example:
+    Examples:
         >>> dense(8, [512, 512], "relu").feature_dim
         513
     """

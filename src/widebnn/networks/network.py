@@ -5,8 +5,8 @@ the readout weights, which are N(0, 1) too:
 
     f(x) = Psi(hidden, x) @ readout.
 
-All scales live in Psi. Anything with the two methods of :class:`Network` can be sampled; wrap two plain
-functions with :func:`feature_map` to plug in a network of your own.
+All scales live in Psi. Anything with the two methods of ``Network`` can be sampled; wrap two plain
+functions with ``feature_map`` to plug in a network of your own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Network(Protocol):
 
 
 class FeatureMap(NamedTuple):
-    """A :class:`Network` made of two functions; see :func:`feature_map`."""
+    """A ``Network`` made of two functions; see ``feature_map``."""
 
     sample_hidden: Callable[[jax.Array, Any], Any]
     features: Callable[[Any, jax.Array], jax.Array]
@@ -58,12 +58,12 @@ def feature_map(shapes: Any, features: Callable[[Any, jax.Array], jax.Array]) ->
             returns one row per input, scaled by 1 / sqrt(width), and a constant column if the readout has a bias.
 
     Returns:
-        The network, for :func:`widebnn.posterior`.
+        The network, for ``widebnn.posterior``.
 
     Raises:
         WidebnnError: If ``shapes`` holds something else.
 
-    Example:
+    Examples:
         >>> net = feature_map({"w": (2, 8)}, lambda p, x: jnp.cos(x @ p["w"]) / 8**0.5)
     """
     leaves, structure = _parameter_shapes(shapes)

@@ -90,7 +90,7 @@ def pooled_ess(values: np.ndarray, mean: np.ndarray, std: np.ndarray) -> float:
 
 
 def add_pooled_ess(rows: list[Row], results: list[xr.Dataset]) -> None:
-    """Add the pooled number to every row whose law and statistics are those of a reference cell of the same width."""
+    """Add the pooled number to every row with the distribution and statistics of a reference cell of its width."""
     reference = {cell_of(stored).width: stored for stored in results if cell_of(stored).is_reference}
     for row, stored in zip(rows, results, strict=True):
         known = reference.get(row["width"])

@@ -38,7 +38,7 @@ LABELS = {
     "pcnl": "pCNL",
     "lmc": "LMC (MALA, as printed)",
     "underdamped": "LMC (underdamped, as coded)",
-    "pcnl_published": "pCNL with the published potential (another law)",
+    "pcnl_published": "pCNL with the published potential (another distribution)",
     "marginal_pcn": "pCN, marginal-conditional",
     "hilbert_hmc": "Hilbert-space HMC",
     "elliptical_slice": "elliptical slice",
@@ -117,7 +117,7 @@ def build_target(cell: Cell, dataset: Dataset) -> Posterior:
 
 
 def sampler_options(cell: Cell) -> tuple[str, dict[str, Any]]:
-    """Return the sampler's name for :func:`widebnn.sample`, and its options."""
+    """Return the sampler's name for ``widebnn.sample``, and its options."""
     name = {"pcnl_published": "pcnl", "marginal_pcn": "pcn", "lmc": "mala"}.get(cell.sampler, cell.sampler)
     options: dict[str, Any] = {} if cell.step_size is None else {"step_size": cell.step_size}
     if name == "underdamped":
@@ -149,7 +149,7 @@ def run_cell(
     Args:
         cell: What to run.
         dataset: Training data, and the test inputs at which predictions are followed.
-        progress: As for :func:`widebnn.sample`.
+        progress: As for ``widebnn.sample``.
         initial: Positions of all chains; by default as ``cell.start`` says.
         store: Folder of the chains, from which an interrupted cell resumes.
 

@@ -16,8 +16,8 @@ MONTE_CARLO = "Allowing 20 % for Monte Carlo error, step sizes of at least 0.1."
 def claims(rows: list[Row], rhat_rows: list[Row]) -> list[dict[str, str]]:
     """Judge every claim for which there are cells.
 
-    A claim about the acceptance of pCNL is judged twice, for the right law and for the one that the published formulas
-    sample: where the two disagree, the published result depends on that fault.
+    A claim about the acceptance of pCNL is judged twice, for the right distribution and for the one that the published
+    formulas sample: where the two disagree, the published result depends on that fault.
     """
     main = [row for row in rows if is_main(row)]
     sizes = sorted({row["step_size"] for row in main})

@@ -1,6 +1,6 @@
 """The paper's diagnostics (section 5.2 and its appendix): effective sample size, R-hat, principal components.
 
-The first two differ from today's practice, which :mod:`widebnn.diagnostics` follows: no rank normalisation, no
+The first two differ from today's practice, which ``widebnn.diagnostics`` follows: no rank normalisation, no
 splitting of chains, autocorrelations cut at the first negative one, and R-hat is a ratio of variances, not its root.
 """
 

@@ -41,7 +41,7 @@ def local_engine(workers: int | None = None) -> Iterator[Engine]:
         workers: Number of processes; by default half the number of cores.
 
     Yields:
-        An engine for :func:`sweep`.
+        An engine for ``sweep``.
 
     Raises:
         WidebnnError: ``workers`` is not a positive integer.
@@ -86,7 +86,7 @@ def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[
         cpus_per_job: Number of cores that a job reserves.
 
     Yields:
-        An engine for :func:`sweep`.
+        An engine for ``sweep``.
 
     Raises:
         WidebnnError: Ray is not installed, or there is no cluster at the address.

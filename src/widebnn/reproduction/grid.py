@@ -48,7 +48,7 @@ class Scale:
     fast_steps: int = 500
     """For samplers whose every step is (nearly) a new draw."""
     start: str = "prior"
-    """Where chains start, see :class:`Cell`."""
+    """Where chains start, see ``Cell``."""
     full_steps_to: int | None = None
     """Above this width the number of steps falls as width^-0.75, so that wide networks do not take all the time."""
 
@@ -133,13 +133,13 @@ def run_grid(
     say: Callable[[str], Any] | None = None,
     engine: Engine | None = None,
 ) -> dict[str, xr.Dataset]:
-    """Run the cells that are not finished, see :func:`widebnn.reproduction.sweep`.
+    """Run the cells that are not finished, see ``widebnn.reproduction.sweep``.
 
     Args:
-        cells: From :func:`plan`.
+        cells: From ``plan``.
         dataset: What all of them are run on.
         folder: Where results are kept.
-        say: As for :func:`widebnn.reproduction.sweep`.
+        say: As for ``widebnn.reproduction.sweep``.
         engine: By default processes of this machine, half as many as it has cores.
 
     Returns:

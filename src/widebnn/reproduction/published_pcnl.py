@@ -1,10 +1,10 @@
-"""The law that the published pCNL code samples: a fault, reproduced on purpose (docs/errata.md, section 5.1).
+"""The distribution that the published pCNL code samples: a fault, reproduced on purpose (docs/errata.md, section 5.1).
 
 Its potential is the data misfit |Y - f|^2 / (2 s^2) of f = Psi theta(phi) alone. The right one also has the log
 determinant and (|phi|^2 - |theta|^2) / 2, whose sum with the misfit is the log evidence. Given the features,
 theta = mu + Sigma^{1/2} phi, so f = Psi mu + Psi Sigma^{1/2} phi: a mean and a Gaussian with covariance
-Psi Sigma Psi' = s^2 (I - s^2 K^-1) = R R'. Here it enters as R eta with eta of n rows, which has the same law; the
-part of the readout that the potential does not see is carried for predictions.
+Psi Sigma Psi' = s^2 (I - s^2 K^-1) = R R'. Here it enters as R eta with eta of n rows, which has the same
+distribution; the part of the readout that the potential does not see is carried for predictions.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def reproduce(
     Raises:
         WidebnnError: An argument is wrong, or cells failed; the report is then of the others.
 
-    Example:
+    Examples:
         >>> reproduce("acceptance", scale="smoke", out="runs/smoke")["claims"]
     """
     if scale == "smoke":

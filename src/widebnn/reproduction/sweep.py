@@ -39,16 +39,16 @@ def sweep(
 ) -> dict[str, xr.Dataset]:
     """Run all jobs that are not finished in ``folder``.
 
-    A job that raises :class:`WidebnnError` is left out with a warning. One that fails in any other way, or whose
+    A job that raises ``WidebnnError`` is left out with a warning. One that fails in any other way, or whose
     process or machine is lost, is retried from its last checkpoint, three runs in all. Other jobs continue.
 
     Args:
         jobs: Jobs by name; names become file names. A stored result belongs to a job if ``repr(job)`` is unchanged. A
             job may have the attributes ``label``, its name in messages, and ``work``, its relative cost.
-        run: ``run(job, store, progress)``, a function of a module, returns an :class:`xarray.Dataset` and passes
-            ``store`` and ``progress`` to :func:`widebnn.sample`, which makes the job resumable and shows its progress.
+        run: ``run(job, store, progress)``, a function of a module, returns an ``xarray.Dataset`` and passes
+            ``store`` and ``progress`` to ``widebnn.sample``, which makes the job resumable and shows its progress.
         folder: Folder of the sweep; it is created.
-        engine: From :func:`local_engine` or :func:`ray_engine`.
+        engine: From ``local_engine`` or ``ray_engine``.
         say: Receives a line for each event; by default there are bars on a terminal and lines on stderr elsewhere.
 
     Returns:

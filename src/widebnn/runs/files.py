@@ -88,7 +88,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         OSError: The system cannot write there; the old file is as it was.
 
-    Example:
+    Examples:
         with replacing(folder / "draws.nc") as temporary:
             tree.to_netcdf(temporary)
     """
@@ -175,7 +175,7 @@ def write_record(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.
 
     Args:
         path: The file to write.
-        header: Anything that JSON can say, with a ``kind`` that :func:`read_record` asks for.
+        header: Anything that JSON can say, with a ``kind`` that ``read_record`` asks for.
         arrays: Numeric arrays by name.
 
     Returns:
@@ -184,7 +184,7 @@ def write_record(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.
     Raises:
         OSError: The system cannot write there; the old file is as it was.
 
-    Example:
+    Examples:
         write_record(path, {"kind": "start"}, {"u": np.zeros(3)})
         read_record(path, "start").arrays["u"]
     """

@@ -4,7 +4,7 @@
     draws-000000 ..  rows of all chains; each has the checksum of the one before, so that none is missing or swapped
     checkpoint-...   states of all chains, the checksum of the last chunk before them, and the manifest again
 
-All are records (:mod:`widebnn.runs.files`). A checkpoint is written after its chunk, so a run that was killed at any
+All are records (``widebnn.runs.files``). A checkpoint is written after its chunk, so a run that was killed at any
 moment resumes from its last checkpoint; later files are removed and recomputed to the same bits. Older checkpoints are
 kept at doubling distances: if a chunk is corrupted later, the run resumes from the last checkpoint before it and not
 from the beginning.
@@ -40,7 +40,7 @@ NO_CHUNK = _Chunk("", 0)
 
 
 class RunFolder:
-    """The folder of one run; use :func:`open_run`."""
+    """The folder of one run; use ``open_run``."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
         self.folder, self.manifest = folder, manifest
@@ -188,7 +188,7 @@ def open_run(folder: Path, manifest: dict[str, Any]) -> Iterator[RunFolder]:
     Raises:
         StoreError: Another process uses the folder, or it is not the folder of a run, or cannot be written.
 
-    Example:
+    Examples:
         with open_run(Path("runs/first"), {"seed": 1}) as run:
             run.save({"u": np.zeros(3)})
     """
@@ -214,7 +214,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         folder: The folder of a run.
 
     Returns:
-        The manifest that :func:`open_run` was given.
+        The manifest that ``open_run`` was given.
 
     Raises:
         StoreError: There is no run that can be read.

@@ -1,6 +1,6 @@
 """Samplers for any target written against N(0, I): one algorithm per file.
 
-Each takes a log-likelihood function and a step size, and returns a :class:`SamplingAlgorithm` with
+Each takes a log-likelihood function and a step size, and returns a ``SamplingAlgorithm`` with
 ``init(position)`` and ``step(key, state)``. The step size is always the coefficient of the noise.
 """
 

@@ -1,4 +1,4 @@
-"""Any problem with a Gaussian prior as a :class:`Target`: the prior N(m, C) is whitened, x = m + L u with L L' = C."""
+"""Any problem with a Gaussian prior as a ``Target``: the prior N(m, C) is whitened, x = m + L u with L L' = C."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from widebnn.samplers.tree import inner
 
 @dataclass(frozen=True, eq=False)
 class GaussianTarget(Target):
-    """A Gaussian-prior posterior in whitened coordinates; built by :func:`widebnn.gaussian_target`."""
+    """A Gaussian-prior posterior in whitened coordinates; built by ``widebnn.gaussian_target``."""
 
     unwhiten: Callable[[Any], Any]
     """u -> x = mean + L u, the variable as the user knows it."""
@@ -51,12 +51,12 @@ def gaussian_target(
             prior's: any Gaussian near the distribution will do.
 
     Returns:
-        A :class:`Target` whose ``unwhiten(u)`` is x.
+        A ``Target`` whose ``unwhiten(u)`` is x.
 
     Raises:
         WidebnnError: If the prior is not given once, or does not have the shape of ``mean``.
 
-    Example:
+    Examples:
         >>> target = gaussian_target(lambda x: -jnp.sum((x - 1) ** 2), mean=np.zeros(3), scale=2.0)
     """
     if (scale is None) == (covariance is None):

@@ -33,7 +33,7 @@ def pcn(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
     Raises:
         WidebnnError: If an option is out of range.
 
-    Example:
+    Examples:
         >>> kernel = pcn(lambda u: -jnp.sum((u - 1) ** 2), step_size=0.2)
         >>> state = kernel.init(jnp.zeros(3))
         >>> state, info = kernel.step(jax.random.key(0), state)  # doctest: +SKIP

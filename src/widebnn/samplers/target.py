@@ -13,14 +13,14 @@ import jax
 class Target:
     """A distribution pi(u) du proportional to exp(log_likelihood(u)) N(u; 0, I) du.
 
-    This is all that samplers and :func:`widebnn.sample` ask for, so any Gaussian-prior problem fits: whiten the prior,
-    and pass the log-likelihood of the whitened variable (:func:`widebnn.gaussian_target` does both).
+    This is all that samplers and ``widebnn.sample`` ask for, so any Gaussian-prior problem fits: whiten the prior,
+    and pass the log-likelihood of the whitened variable (``widebnn.gaussian_target`` does both).
 
     Args:
         log_likelihood: log d(pi)/dN(0, I) at u up to a constant, a scalar; u is any pytree of arrays.
         sample_reference: key -> u ~ N(0, I).
 
-    Example:
+    Examples:
         >>> Target(lambda u: -jnp.sum((u - 1) ** 2), lambda key: jax.random.normal(key, (3,)))  # doctest: +SKIP
     """
 

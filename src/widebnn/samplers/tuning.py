@@ -1,6 +1,6 @@
 """Step sizes found during burn-in, then frozen.
 
-A tuned sampler is an ordinary :class:`SamplingAlgorithm` whose state carries the tuner: after ``burn_in`` steps
+A tuned sampler is an ordinary ``SamplingAlgorithm`` whose state carries the tuner: after ``burn_in`` steps
 nothing changes any more, so the kept part of the chain is a Markov chain with one fixed kernel.
 """
 

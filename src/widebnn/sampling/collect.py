@@ -39,7 +39,7 @@ def track(target: Posterior, x_test: Any = None, *, projections: int = 100, seed
         - ``f_test``, ``y_test``: the function and new observations at the test inputs;
         - ``mean_test``: the mean of f there given the chain's coordinates (Rao-Blackwellised).
 
-    Example:
+    Examples:
         >>> widebnn.sample(target, steps=1000, collect=widebnn.track(target, x_test))  # doctest: +SKIP
     """
     own = getattr(target.coordinates, "project", None)

@@ -46,7 +46,7 @@ def describe(
         units: Over how many devices the units of a chain are divided.
 
     Returns:
-        A dictionary of JSON values for :func:`widebnn.runs.folder.open_run`.
+        A dictionary of JSON values for ``widebnn.runs.folder.open_run``.
     """
     arrays = {name: getattr(target, name, None) for name in ("x", "y")}
     checksums = {
@@ -71,7 +71,7 @@ def fingerprint(array: np.ndarray) -> list[float]:
     With a of size m and fixed w_k ~ N(0, I), |a| / sqrt(m) and w_k' a / sqrt(m): rounding of a changes these by no more
     than rounding, and other numbers in one of r equal rows change them by about |a| / sqrt(m r).
 
-    Example:
+    Examples:
         scale, *projections = fingerprint(np.ones((100, 3)))
     """
     rng, flat = np.random.default_rng(0), np.asarray(array).reshape(-1)

@@ -47,7 +47,7 @@ def device_mesh(chains: int = 1, units: int | None = None) -> Mesh:
     Raises:
         WidebnnError: There are not so many devices.
 
-    Example:
+    Examples:
         >>> widebnn.sample(target, steps=1000, chains=4, mesh=widebnn.device_mesh(chains=2))  # doctest: +SKIP
     """
     devices = jax.devices()
@@ -83,7 +83,7 @@ class Placement:
     """The devices of chains, and what processes tell each other.
 
     Args:
-        mesh: From :func:`device_mesh`, or None for the default device.
+        mesh: From ``device_mesh``, or None for the default device.
         chains: Number of chains.
         position: Shapes of a position.
     """
@@ -141,7 +141,7 @@ class Placement:
         return jax.jit(wrapped, out_shardings=places, **options)
 
     def put(self, trees: Sequence[Any], where: Any = "whole") -> Any:
-        """Host arrays of each chain of a group, on its devices; ``where`` as in :meth:`jit`."""
+        """Host arrays of each chain of a group, on its devices; ``where`` as in ``jit``."""
         if self.mesh is None:
             return jax.tree.map(jnp.array, trees[0])
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *trees)

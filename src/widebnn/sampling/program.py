@@ -49,7 +49,7 @@ class Totals(NamedTuple):
 
 
 class Chains:
-    """The chains of one call of sample(): compiled programs, and states by group (see :class:`Placement`)."""
+    """The chains of one call of sample(): compiled programs, and states by group (see ``Placement``)."""
 
     def __init__(self, target: Target, algorithm: SamplingAlgorithm, collect: Collect, place: Placement, thin: int):
         self.target, self.algorithm, self.collect, self.place, self.thin = target, algorithm, collect, place, thin
@@ -91,7 +91,7 @@ class Chains:
         self._gather_group = _compile(self.place, gather, state, self.buffers[0], key, zero, zero)
 
     def advance(self, t: int, count: int) -> np.ndarray:
-        """Make ``count`` steps from step t on; chains x sums of :class:`Totals`."""
+        """Make ``count`` steps from step t on; chains x sums of ``Totals``."""
         groups = zip(self.states, self.step_keys, strict=True)
         outputs = [self._advance_group(*own, np.int64(t), np.int64(count)) for own in groups]
         self.states = [state for state, _ in jax.block_until_ready(outputs)]
@@ -118,7 +118,7 @@ class Chains:
         return {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(stacked))}
 
     def from_host(self, arrays: dict[str, np.ndarray]) -> None:
-        """Put back what :meth:`to_host` returned."""
+        """Put back what ``to_host`` returned."""
         places, structure = self.place.places(self.states[0]), jax.tree.structure(self.states[0])
 
         def state(chain):

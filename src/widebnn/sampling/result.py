@@ -12,7 +12,7 @@ from arviz_base import from_dict
 from widebnn.samplers.target import Target
 
 GROUPS = {"y": "posterior_predictive", "f_test": "predictions", "y_test": "predictions", "mean_test": "predictions"}
-"""The ArviZ group of the names that :func:`widebnn.track` uses; everything else goes to ``posterior``."""
+"""The ArviZ group of the names that ``widebnn.track`` uses; everything else goes to ``posterior``."""
 DIMENSIONS = {"y": ["row", "output"], "weights": ["projection"]}
 DIMENSIONS |= {name: ["test_row", "output"] for name in ("y_test", "f_test", "mean_test")}
 

@@ -50,7 +50,7 @@ def precision_error(target: Target) -> Callable[[Any, Any, Any], jax.Array] | No
     Returns:
         (u, w, step) -> that error, or None where everything is in float64.
 
-    Example:
+    Examples:
         >>> error = precision_error(widebnn.posterior(network, x, y))  # doctest: +SKIP
     """
     dtype = getattr(target, "dtype", "float64")

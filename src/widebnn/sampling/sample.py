@@ -60,25 +60,25 @@ def sample(
     Ctrl-C returns the draws so far; a second one does not wait for the step that is running.
 
     Args:
-        target: The distribution to sample from, for example :func:`widebnn.posterior`.
+        target: The distribution to sample from, for example ``widebnn.posterior``.
         sampler: ``auto``, ``pcn``, ``pcnl``, ``mala``, ``underdamped``, ``rwmh``, ``hmc``, ``hilbert_hmc`` or
-            ``elliptical_slice``, with its options as keywords; or a :class:`SamplingAlgorithm`.
+            ``elliptical_slice``, with its options as keywords; or a ``SamplingAlgorithm``.
         steps: Steps of each chain after burn-in.
         burn_in: Steps before that are not kept. A step size that is not given is tuned here and fixed afterwards.
         thin: Keep one draw of so many steps.
         chains: Number of chains.
         seed: Of all random numbers. The same seed gives the same bits.
-        collect: (key, position) -> dictionary of arrays to keep of a draw, such as :func:`widebnn.track`; the whole
+        collect: (key, position) -> dictionary of arrays to keep of a draw, such as ``widebnn.track``; the whole
             position if not given.
         initial: First positions, stacked along a leading chain axis; draws from N(0, I) if not given.
         progress: None shows a progress bar on terminals and a line every half minute elsewhere, False nothing; a
-            display of :func:`widebnn.sampling.progress.display` gets a bar among its others.
+            display of ``widebnn.sampling.progress.display`` gets a bar among its others.
         store: A folder for draws and checkpoints. The same call resumes a run that was stopped or killed and ends with
             the same bits (up to rounding if the number of cores or devices is another); more ``steps`` extend it.
         checkpoint_seconds: Time between checkpoints; Ctrl-C and SIGTERM write one too.
         max_seconds: Begin no more draws once the call has taken so long: at least ten per chain are made, after the
             whole burn-in. How many depends on the speed of the machine; each is the same as without a limit.
-        mesh: Devices for the chains and hidden units (:func:`widebnn.device_mesh`), also of several processes that all
+        mesh: Devices for the chains and hidden units (``widebnn.device_mesh``), also of several processes that all
             make this call; the draws are the same up to the rounding of sums over units.
         **options: Options of the sampler, for example ``step_size=0.1``.
 
@@ -90,7 +90,7 @@ def sample(
         PrecisionError: Rounding of float32 features decides what is accepted; less than that is a PrecisionWarning.
         StoreError: ``store`` holds another run, is in use, or cannot be written.
 
-    Example:
+    Examples:
         >>> target = widebnn.posterior(widebnn.dense(4, [1024]), x, y, noise=0.1)  # doctest: +SKIP
         >>> result = widebnn.sample(target, steps=1000, burn_in=500, chains=4)  # doctest: +SKIP
     """

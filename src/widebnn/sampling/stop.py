@@ -11,7 +11,7 @@ from typing import Any
 class Stop:
     """While it is entered, the first Ctrl-C only sets ``asked``; the second is a KeyboardInterrupt.
 
-    With ``terminate`` SIGTERM sets it too, and :meth:`pass_on` sends it on once everything is saved. Only the main
+    With ``terminate`` SIGTERM sets it too, and ``pass_on`` sends it on once everything is saved. Only the main
     thread gets signals; elsewhere this does nothing.
     """
 

@@ -63,7 +63,7 @@ class Trace:
     burned: int = 0
     """Steps of burn-in per chain."""
     burn_totals: np.ndarray = field(default_factory=lambda: np.zeros(4))
-    """Sums over chains and burn-in of what :class:`widebnn.sampling.program.Totals` counts."""
+    """Sums over chains and burn-in of what ``widebnn.sampling.program.Totals`` counts."""
     seconds: float = 0.0
     compile_seconds: float = 0.0
 

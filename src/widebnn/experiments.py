@@ -284,7 +284,7 @@ def _acceptance_of_pcn(dataset: Dataset) -> Iterator[tuple[int, float]]:
         target = widebnn.posterior(network, dataset.x_train, dataset.y_train)
         kernel = widebnn.samplers.pcn(target.log_likelihood, DEMO_STEP_SIZE)
 
-        def rate(key, u, kernel=kernel):
+        def rate(key: Any, u: Any, kernel: Any = kernel) -> Any:
             state = kernel.init(u)
             rates = [kernel.step(k, state)[1].acceptance_rate for k in jax.random.split(key, 8)]
             return {"rate": sum(rates) / len(rates)}

@@ -40,7 +40,7 @@ def run_figure(result: Result, dataset: Dataset, summary: dict[str, Any]) -> Fig
     return figure
 
 
-def _acceptance(axis, acceptance: dict[int, float]) -> None:
+def _acceptance(axis: Any, acceptance: dict[int, float]) -> None:
     """The paper's theorem in one line: pCN's acceptance tends to 1 with the width."""
     axis.plot(list(acceptance), list(acceptance.values()), "o-", color=COLOURS[2])
     axis.set_xscale("log", base=2)
@@ -55,7 +55,7 @@ def _pooled(result: Result, name: str) -> np.ndarray:
     return draws.reshape(-1, *draws.shape[2:])
 
 
-def _regression(axis, result: Result, dataset: Dataset) -> None:
+def _regression(axis: Any, result: Result, dataset: Dataset) -> None:
     """Predicted against observed, with central 90 % intervals of new observations."""
     y = dataset.to_original_units(_pooled(result, "y_test"))[..., 0]
     observed = dataset.to_original_units(dataset.y_test)[:, 0]
@@ -70,7 +70,7 @@ def _regression(axis, result: Result, dataset: Dataset) -> None:
     axis.legend(fontsize=8)
 
 
-def _classes(axis, result: Result, dataset: Dataset, all_labels: np.ndarray) -> None:
+def _classes(axis: Any, result: Result, dataset: Dataset, all_labels: np.ndarray) -> None:
     """Output of the true class and of its strongest rival for the first test images."""
     f = _pooled(result, "f_test")[:, :SHOWN_ROWS]
     labels = all_labels[:SHOWN_ROWS]
@@ -141,7 +141,7 @@ def coverage_figure(below: Any, title: str) -> Figure:
     return figure
 
 
-def _diagonal(axis, label: str) -> None:
+def _diagonal(axis: Any, label: str) -> None:
     axis.plot([0, 1], [0, 1], color="0.5", lw=1, label=label)
     axis.grid(color="0.92")
     axis.set_axisbelow(True)

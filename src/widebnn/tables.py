@@ -271,7 +271,7 @@ def predict_table(
         predictions.insert(0, "class", estimator.classes_[numbers.argmax(axis=1)])
     else:
 
-        def describe(part):
+        def describe(part: Any) -> Any:
             return *estimator.predict(part, return_std=True), estimator.predict_quantiles(part, levels).T
 
         numbers = np.column_stack(_by_batches(describe, progress, x))
@@ -369,7 +369,7 @@ def _compare_numbers(
     from widebnn.diagnostics.calibration import regression_scores
     from widebnn.figures import coverage_figure
 
-    def compare(part, truth):
+    def compare(part: Any, truth: Any) -> Any:
         return estimator.predict(part), estimator.log_density(part, truth), estimator.cdf(part, truth)
 
     mean, log_density, below = _by_batches(compare, progress, x, y)

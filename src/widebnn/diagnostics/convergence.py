@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from arviz_stats.base import array_stats
+from arviz_stats.base import array_stats  # type: ignore[attr-defined]
 
 
-def _per_statistic(draws: np.ndarray, function) -> np.ndarray:
+def _per_statistic(draws: np.ndarray, function: Any) -> np.ndarray:
     draws = np.asarray(draws, np.float64)
     if draws.ndim < 2:
         raise ValueError(f"draws must have shape (chains, draws, ...), got {draws.shape}")

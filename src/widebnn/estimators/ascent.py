@@ -40,15 +40,15 @@ def ascend(target: Posterior, chains: int, seed: int) -> Any:
     """
     adam = optax.adam(optax.cosine_decay_schedule(RATE, STEPS))
 
-    def start(key):
+    def start(key: Any) -> Any:
         u = target.sample_reference(key)
         return u._replace(z=target.likelihood.starting_latent(u.z)[0]) if isinstance(u, Position) else u
 
-    def cost(u):
+    def cost(u: Any) -> Any:
         square = sum(jnp.sum(leaf.astype(jnp.float64) ** 2) for leaf in jax.tree.leaves(u))
         return square / 2 - target.log_likelihood(u)
 
-    def step(_, carry):
+    def step(_: Any, carry: Any) -> Any:
         u, good, memory = carry
         value, slope = jax.value_and_grad(cost)(u)
         squares = [jnp.isfinite(leaf**2) for leaf in (value, *jax.tree.leaves(slope))]
@@ -59,12 +59,12 @@ def ascend(target: Posterior, chains: int, seed: int) -> Any:
             slope = slope._replace(z=jax.tree.map(jnp.zeros_like, slope.z))
         change, memory = adam.update(slope, memory)
 
-        def move(x, x_good, d):
+        def move(x: Any, x_good: Any, d: Any) -> Any:
             return jnp.where(finite, x + d, 0.5 * x + 0.5 * x_good).astype(x.dtype)
 
         return jax.tree.map(move, u, good, change), good, memory
 
-    def climb(key):
+    def climb(key: Any) -> Any:
         u = start(key)
         good = jax.lax.fori_loop(0, STEPS + 1, step, (u, u, adam.init(u)))[1]
         if not isinstance(good, Position):

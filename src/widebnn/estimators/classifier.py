@@ -78,12 +78,12 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         one_hot = np.eye(len(self.classes_))[labels]
         self.y_mean_, self.y_scale_ = np.full(len(self.classes_), LABEL_SHIFT), np.ones(len(self.classes_))
 
-        def build(x, dtype, chosen):
+        def build(x: Any, dtype: Any, chosen: Any) -> Any:
             network = chosen.network(x.shape[1], self.width)
             if is_softmax:
                 network = _with_unit_outputs(network, x)
                 # With fewer inputs than rows function values do not save a thing, and a kernel's root costs much.
-                options = {"coordinates": "weights"} if x.shape[1] < len(x) else {}
+                options: dict[str, Any] = {"coordinates": "weights"} if x.shape[1] < len(x) else {}
                 options |= {"likelihood": Softmax(logit_scale=LOGIT_SCALE), "dtype": dtype}
                 return posterior(network, x, one_hot, **options)
             noise = NOISE_PRIOR if self.noise == "sample" else chosen.noise

@@ -50,7 +50,7 @@ def collect_networks(target: Posterior) -> Collect:
     """Keep networks, named as in ``to_ensemble``, and the function at the training inputs for diagnostics."""
     copies, outputs = copies_of_readout(target), target.y.shape[1]
 
-    def readouts(key, z, psi):
+    def readouts(key: Any, z: Any, psi: Any) -> Any:
         """(mean, draws) of the readout given the features."""
         # One factorisation serves all draws: copies of the outputs are more outputs.
         given = target.likelihood.condition(psi, jnp.tile(target.y, (1, copies)), z)
@@ -113,7 +113,7 @@ def evaluate(
 
 @jax.jit(static_argnums=0)
 def _evaluate(network: DenseNetwork, hidden: Any, readout: jax.Array, x: jax.Array) -> jax.Array:
-    def one(member):
+    def one(member: Any) -> Any:
         layers, weights = member
         return jnp.matmul(network.features(layers, x), weights, precision="highest")
 

@@ -41,7 +41,7 @@ def column_importances(model: Any, x: np.ndarray, y: np.ndarray, groups: Sequenc
     small = copy.copy(model)
     small.ensemble_ = _thinned(model.ensemble_)
 
-    def score(_, sources, targets):
+    def score(_: Any, sources: Any, targets: Any) -> Any:
         """Each column of inputs is taken from the row that its column of ``sources`` names."""
         shuffled = np.empty_like(x)
         for group, source in zip(groups, sources.T, strict=True):

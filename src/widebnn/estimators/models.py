@@ -137,7 +137,9 @@ def check_free(path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _plain(section: str, values: Mapping[str, Any], text: dict[str, str], arrays: dict[str, np.ndarray]) -> dict:
+def _plain(
+    section: str, values: Mapping[str, Any], text: dict[str, str], arrays: dict[str, np.ndarray]
+) -> dict[str, Any]:
     """The values for the header; arrays, floats that are not finite and text arrays go to ``arrays``."""
     plain = {}
     for name, value in values.items():

@@ -72,13 +72,13 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         self._check_combinations()
         self.y_bend_, self.y_mean_, self.y_scale_ = TargetScale.of(y, None)
 
-        def standard_targets(x, seed):
+        def standard_targets(x: Any, seed: Any) -> Any:
             self.y_bend_, self.y_mean_, self.y_scale_ = TargetScale.of(y, self._choose_asinh(x, y, seed))
             has_equal_noise = self.noise_tails == "normal" or self.noise is not None or self.y_bend_ is not None
             row_noise = False if has_equal_noise else True if self.noise_tails == "heavy" else None
             return self._scale.forward(y), {"row_noise": row_noise}
 
-        def build(x, dtype, chosen):
+        def build(x: Any, dtype: Any, chosen: Any) -> Any:
             if chosen.row_noise is not None:
                 likelihood: Any = HeavyTails(*chosen.row_noise)
             else:
@@ -130,7 +130,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
             The mean, shaped like y in ``fit``, or mean and standard deviation.
         """
 
-        def moments(_rows, means, draws):
+        def moments(_rows: Any, means: Any, draws: Any) -> Any:
             mixture = self._predictive(means, draws)
             each, variances = self._scale.moments(mixture.centres, mixture.std)
             mean = mixture.average(each)
@@ -156,7 +156,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         if np.any((levels <= 0) | (levels >= 1)):
             raise ValueError(f"quantiles must lie between 0 and 1, got {levels.tolist()}.")
 
-        def reduce(_rows, means, draws):
+        def reduce(_rows: Any, means: Any, draws: Any) -> Any:
             step = max(1, len(means) // COMPONENTS)
             return mixture_quantiles(self._predictive(means, draws, step), levels)
 
@@ -176,7 +176,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         y = self._checked_targets(X, y)
         z = self._scale.forward(y)
 
-        def reduce(rows, means, draws):
+        def reduce(rows: Any, means: Any, draws: Any) -> Any:
             centres, std, weights = self._predictive(means, draws)
             logs = np.sum(-0.5 * ((z[rows] - centres) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi), axis=2)
             return logsumexp(logs, axis=0, b=weights[:, None])
@@ -195,7 +195,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         """
         z = self._scale.forward(self._checked_targets(X, y))
 
-        def reduce(rows, means, draws):
+        def reduce(rows: Any, means: Any, draws: Any) -> Any:
             mixture = self._predictive(means, draws)
             return mixture.average(ndtr((z[rows] - mixture.centres) / mixture.std))
 

@@ -84,7 +84,7 @@ def choose_asinh(x: np.ndarray, y: np.ndarray, seed: int, *, always: bool, **opt
         return None  # a column of zeros
     rows = np.random.default_rng(seed).permutation(len(y))[:ROWS]
 
-    def log_evidence(b):
+    def log_evidence(b: Any) -> Any:
         scale = TargetScale.of(y, b)
         found = choose_hyperparameters(x[rows], scale.forward(y[rows]), seed=seed, **options)
         return found.log_evidence + np.sum(scale.log_derivative(y[rows]))

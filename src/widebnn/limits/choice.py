@@ -141,7 +141,7 @@ class _Search:
         self.begun += work
         evaluations = itertools.count(1)
 
-        def evaluated():
+        def evaluated() -> Any:
             if self.watch is not None:
                 self.watch((self.begun - work * math.exp(-next(evaluations) / 30)) / self.total, words)
 

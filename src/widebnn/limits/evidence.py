@@ -107,7 +107,7 @@ def _covariance(log_scales: jax.Array, inputs: jax.Array, depth: int, activation
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
-def _pull_back(log_scales, inputs, depth, activation, derivative):
+def _pull_back(log_scales: Any, inputs: Any, depth: Any, activation: Any, derivative: Any) -> Any:
     """The gradient in the logs of the scales, given that in the covariance; recomputing K is cheap."""
     return jax.vjp(lambda logs: _covariance(logs, inputs, depth, activation), log_scales)[1](derivative)[0]
 

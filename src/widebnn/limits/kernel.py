@@ -56,7 +56,7 @@ def _relu(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
 
 
 @_relu.defjvp
-def _relu_jvp(primals, tangents):
+def _relu_jvp(primals: Any, tangents: Any) -> Any:
     """d/da = s / (4 pi a), d/db = s / (4 pi b), d/dc = (pi - angle) / (2 pi).
 
     Differentiating term by term has 1 / s instead. At variance 0, where d/da is infinite, 0 is right: the variance is
@@ -116,7 +116,9 @@ def _plane_nodes(order: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _quadrature(g: Callable, nodes: tuple[np.ndarray, ...], a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+def _quadrature(
+    g: Callable[[jax.Array], jax.Array], nodes: tuple[np.ndarray, ...], a: jax.Array, b: jax.Array, c: jax.Array
+) -> jax.Array:
     """Gauss-Hermite quadrature along the principal axes of the correlation r,
 
         u = sqrt(a) (p z1 + q z2),   v = sqrt(b) (p z1 - q z2),   p = sqrt((1 + r) / 2),  q = sqrt((1 - r) / 2).
@@ -126,7 +128,7 @@ def _quadrature(g: Callable, nodes: tuple[np.ndarray, ...], a: jax.Array, b: jax
     """
     z1, z2, weights = nodes
 
-    def pair(moments):
+    def pair(moments: Any) -> Any:
         a, b, c = moments
         scale = jnp.sqrt(a * b)
         # The quadrature error of the layer before can push a correlation past +-1.

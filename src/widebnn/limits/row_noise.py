@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import scipy.optimize
@@ -37,13 +38,13 @@ def fit_row_noise(
     low, high = np.log([_MEDIAN, _SPREAD]).T
     squares = np.sum(errors**2, axis=1)[:, None]
 
-    def minus_log_likelihood(logs):
+    def minus_log_likelihood(logs: Any) -> Any:
         median, spread = np.exp(np.clip(logs, low, high))
         total = variances[:, None] + median**2 * np.exp(2 * spread * z)
         log_densities = -0.5 * squares / total - 0.5 * errors.shape[1] * np.log(2 * math.pi * total)
         return -float(np.sum(scipy.special.logsumexp(log_densities, axis=1, b=weights)))
 
-    def minimise(function, *start):
+    def minimise(function: Any, *start: Any) -> Any:
         return scipy.optimize.minimize(function, np.log(start), method="Nelder-Mead")
 
     equal = minimise(lambda log: minus_log_likelihood([log[0], low[1]]), noise)

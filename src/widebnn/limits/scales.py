@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import scipy.optimize
@@ -75,7 +76,7 @@ def minimise(
         return start
     worst = function(start)[0]
 
-    def finite(z):
+    def finite(z: Any) -> Any:
         nonlocal worst
         value, gradient = function(z)
         # Something a little worse than all seen so far makes the line search step back.

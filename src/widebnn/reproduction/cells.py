@@ -171,14 +171,14 @@ def run_cell(
     return _to_dataset(cell, result, target)
 
 
-def _collect(target: Posterior, dataset: Dataset):
+def _collect(target: Posterior, dataset: Dataset) -> Any:
     own = getattr(target.coordinates, "project", None)
     project = own or random_projections(target.sample_reference, PROJECTIONS)
     outputs = dataset.x_test.shape[0] * dataset.y_train.shape[1]
     directions = np.random.default_rng(1).normal(size=(outputs, PROJECTIONS))
     directions = directions / np.linalg.norm(directions, axis=0)
 
-    def collect(key, u):
+    def collect(key: Any, u: Any) -> Any:
         f = target.predict(key, u).f
         predictions = f.reshape(-1) @ jnp.asarray(directions, f.dtype)
         return {"weights": project(u), "predictions": predictions, "f_test": f[:FOLLOWED_INPUTS]}

@@ -25,7 +25,7 @@ ATTEMPTS = 3
 class Engine:
     """Where jobs run: ``submit`` starts one, ``stop`` asks all to write a checkpoint and end."""
 
-    submit: Callable[..., concurrent.futures.Future]
+    submit: Callable[..., concurrent.futures.Future[Any]]
     stop: Callable[[], Any]
     at_once: int | None = None
     """How many jobs to submit at a time, None for all."""
@@ -56,7 +56,7 @@ def local_engine(workers: int | None = None) -> Iterator[Engine]:
 
         pool = new_pool()
 
-        def submit(*call: Any) -> concurrent.futures.Future:
+        def submit(*call: Any) -> concurrent.futures.Future[Any]:
             nonlocal pool
             try:
                 return pool.submit(*call)
@@ -105,7 +105,7 @@ def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[
     task = remote(num_cpus=cpus_per_job, **retries, **environment)(lambda function, *rest: function(*rest))
     running: list[Any] = []
 
-    def submit(*call: Any) -> concurrent.futures.Future:
+    def submit(*call: Any) -> concurrent.futures.Future[Any]:
         running.append(task.remote(*call))
         return running[-1].future()
 

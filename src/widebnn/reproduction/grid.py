@@ -96,7 +96,16 @@ def plan(
     widths, step_sizes = tuple(widths or scale.widths), tuple(step_sizes or scale.step_sizes)
     cells: dict[str, Cell] = {}
 
-    def add(sampler, step_size, width, depth=1, steps=None, burn_in=scale.burn_in, thin=scale.thin, chains=1):
+    def add(
+        sampler: Any,
+        step_size: Any,
+        width: Any,
+        depth: Any = 1,
+        steps: Any = None,
+        burn_in: Any = scale.burn_in,
+        thin: Any = scale.thin,
+        chains: Any = 1,
+    ) -> Any:
         if sampler in chosen:
             steps = scale.steps_at(width) if steps is None else steps
             # The published potential is never far from its bulk: the whitened readout always fits.

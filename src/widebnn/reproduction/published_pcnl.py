@@ -57,7 +57,7 @@ class PublishedCoordinates(FunctionCoordinates):
         identity = jnp.eye(len(gram))
         factor = lower_factor(gram + noise**2 * identity)
 
-        def solve(b):
+        def solve(b: Any) -> Any:
             return solve_lower(factor, solve_lower(factor, b), transpose=True)
 
         # Psi mu = G K^-1 y, and s^2 (I - s^2 K^-1) = s^2 G K^-1.

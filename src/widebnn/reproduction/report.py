@@ -211,7 +211,7 @@ def _beyond_section(rows: list[dict[str, Any]]) -> str:
 def to_html(markdown: str, folder: Path) -> str:
     """One HTML file from a page in Markdown, with the pictures of the folder inside and nothing from outside."""
 
-    def picture(found: re.Match) -> str:
+    def picture(found: re.Match[str]) -> str:
         encoded = base64.b64encode((folder / found[1]).read_bytes()).decode()
         image = f'<div class="scroll"><img alt="{found[2]}" src="data:image/png;base64,{encoded}"></div>'
         return f'<figure id="{Path(found[1]).stem}">{image}<figcaption>{found[2]}</figcaption></figure>'

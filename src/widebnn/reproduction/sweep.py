@@ -60,7 +60,7 @@ def sweep(
     found = {name: load(folder, name, job) for name, job in jobs.items()}
     waiting = [name for name, stored in found.items() if stored is None]
     attempts = dict.fromkeys(waiting, 0)
-    running: dict[concurrent.futures.Future, str] = {}
+    running: dict[concurrent.futures.Future[Any], str] = {}
     with locked(folder / "cells"), _Display(jobs, waiting, folder, say) as shown:
         try:
             while waiting or running:
@@ -103,7 +103,7 @@ def _work(run: Any, job: Any, folder: Path, name: str) -> tuple[xr.Dataset | Wid
     return result, [f"{label}: {each.message}" for each in caught if issubclass(each.category, UserWarning)]
 
 
-def _outcome(future: concurrent.futures.Future) -> xr.Dataset | BaseException:
+def _outcome(future: concurrent.futures.Future[Any]) -> xr.Dataset | BaseException:
     try:
         result, remarks = future.result()
     except KeyboardInterrupt:

@@ -49,7 +49,7 @@ def track(target: Posterior, x_test: Any = None, *, projections: int = 100, seed
     with double_precision():
         inputs = target.x if x_test is None else jnp.concatenate([target.x, jnp.asarray(x_test, target.x.dtype)])
 
-    def collect(key, position):
+    def collect(key: Any, position: Any) -> Any:
         train_key, test_key, noise_key = jax.random.split(key, 3)
         f, mean, _ = target.predict(train_key, position, inputs)
         if carried:

@@ -121,12 +121,12 @@ class Placement:
         if self.mesh is None:
             return jax.jit(function, **options)
 
-        def of_group(*arguments):
+        def of_group(*arguments: Any) -> Any:
             own = [jax.tree.map(lambda leaf: leaf[0], argument) for argument in arguments[: len(arguments) - shared]]
             result = function(*own, *arguments[len(arguments) - shared :])
             return jax.tree.map(lambda leaf: leaf[None], result)
 
-        def wrapped(*arguments):
+        def wrapped(*arguments: Any) -> Any:
             specs = [PartitionSpec("chains")] * (len(arguments) - shared) + [PartitionSpec()] * shared
             return jax.shard_map(
                 of_group,
@@ -235,7 +235,7 @@ def position_shardings(position: Any, mesh: Mesh) -> Any:
         )
     divided = {id(leaf) for node in nodes for leaf in (*node.layers, *node.carried)}
 
-    def sharding(leaf):
+    def sharding(leaf: Any) -> Any:
         if units == 1 or id(leaf) not in divided:
             return NamedSharding(mesh, PartitionSpec("chains"))
         if leaf.shape[1] % units:

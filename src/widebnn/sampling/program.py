@@ -32,7 +32,7 @@ class Totals(NamedTuple):
     nonfinite: jax.Array
     gradients: jax.Array
 
-    def add(self, info) -> Totals:
+    def add(self, info: Any) -> Totals:
         """Include one step."""
         return Totals(
             self.acceptance_rate + info.acceptance_rate,
@@ -121,22 +121,22 @@ class Chains:
         """Put back what ``to_host`` returned."""
         places, structure = self.place.places(self.states[0]), jax.tree.structure(self.states[0])
 
-        def state(chain):
-            return jax.tree.unflatten(structure, [arrays[str(i)][chain] for i in range(structure.num_leaves)])
+        def state(chain: Any) -> Any:
+            return jax.tree.unflatten(structure, [arrays[str(i)][chain] for i in range(len(arrays))])
 
         self.states = [self.place.put([state(chain) for chain in group], places) for group in self.place.groups]
 
     def _keys(self, keys: list[jax.Array]) -> list[jax.Array]:
         return [self.place.put_keys([keys[chain] for chain in group]) for group in self.place.groups]
 
-    def _init(self, position):
+    def _init(self, position: Any) -> Any:
         """The first state, and whether it is finite."""
         state = self.algorithm.init(position)
         finite = _is_finite(state.position), _is_finite(getattr(state, "gradient", ()))
         return state, (*finite, state.log_likelihood)
 
-    def _advance(self, state, chain_key, t, count):
-        def body(i, carry):
+    def _advance(self, state: Any, chain_key: Any, t: Any, count: Any) -> Any:
+        def body(i: Any, carry: Any) -> Any:
             state, totals = carry
             step_key, _ = jax.random.split(jax.random.fold_in(chain_key, t + i))
             state, info = self.algorithm.step(step_key, state)
@@ -144,8 +144,8 @@ class Chains:
 
         return jax.lax.fori_loop(0, count, body, (state, Totals.zero()))
 
-    def _gather(self, state, buffers, chain_key, t, count):
-        def body(i, carry):
+    def _gather(self, state: Any, buffers: Any, chain_key: Any, t: Any, count: Any) -> Any:
+        def body(i: Any, carry: Any) -> Any:
             state, buffers = carry
             first = t + i * self.thin
             state, totals = self._advance(state, chain_key, first, self.thin)
@@ -185,7 +185,7 @@ def _split(initial: Any, position: Any, chains: int) -> list[Any]:
         expected = jax.tree.unflatten(jax.tree.structure(position), shapes)
         raise WidebnnError(f"initial must hold one position per chain, shapes {expected}.")
 
-    def of(chain):
+    def of(chain: Any) -> Any:
         return jax.tree.map(lambda given, leaf: np.asarray(given[chain], leaf.dtype), initial, position)
 
     return [of(chain) for chain in range(chains)]

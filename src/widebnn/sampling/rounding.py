@@ -58,14 +58,14 @@ def precision_error(target: Target) -> Callable[[Any, Any, Any], jax.Array] | No
         return None
     exact = target.in_dtype("float64").log_likelihood  # type: ignore[attr-defined]
 
-    def ratio_error(u, w, step):
+    def ratio_error(u: Any, w: Any, step: Any) -> Any:
         v = combine((jnp.sqrt(1 - step**2), u), (step, w))
         wide_u, wide_v = (jax.tree.map(lambda leaf: leaf.astype(jnp.float64), tree) for tree in (u, v))
         ratio = exact(wide_v) - exact(wide_u)
         error = jnp.abs(target.log_likelihood(v) - target.log_likelihood(u) - ratio)
         return _unless_exact_fails(error / jnp.maximum(1.0, jnp.abs(ratio)), ratio)
 
-    def gradient_error(u, w, step):
+    def gradient_error(u: Any, w: Any, step: Any) -> Any:
         found, gradient = jax.grad(target.log_likelihood)(u), jax.grad(exact)(u)
         error, size = combine((1.0, found), (-1.0, gradient)), jnp.sqrt(inner(gradient, gradient))
         return _unless_exact_fails(jnp.sqrt(inner(error, error)) / jnp.maximum(GENTLE, size), size)

@@ -122,7 +122,7 @@ class Chains:
         places, structure = self.place.places(self.states[0]), jax.tree.structure(self.states[0])
 
         def state(chain: Any) -> Any:
-            return jax.tree.unflatten(structure, [arrays[str(i)][chain] for i in range(len(arrays))])
+            return jax.tree.unflatten(structure, [arrays[str(i)][chain] for i in range(structure.num_leaves)])  # type: ignore[attr-defined]
 
         self.states = [self.place.put([state(chain) for chain in group], places) for group in self.place.groups]
 

@@ -47,6 +47,7 @@ def test_some_of_the_checks(estimator, check):
     check(type(estimator).__name__, clone(estimator))
 
 
+@pytest.mark.long
 def test_pipeline_grid_search_and_cross_validation():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(45, 2))

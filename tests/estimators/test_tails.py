@@ -51,6 +51,7 @@ def test_not_chosen_where_tails_are_normal():
     assert forced is not None and forced[1] < 0.4
 
 
+@pytest.mark.long
 def test_better_than_normal_tails(fitted):
     assert fitted.hyperparameters_.row_noise is not None
     x, y = table(600, 1)

@@ -145,7 +145,10 @@ def test_every_sampler_has_a_case():
     assert set(CASES) == set(samplers.SAMPLERS) - {"elliptical_slice"}
 
 
-@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize(
+    "coordinates",
+    [pytest.param(name, marks=[] if name in ("weights", "function") else [pytest.mark.long]) for name in COORDINATES],
+)
 @pytest.mark.parametrize("name", CASES)
 def test_log_ratio_equals_brute_force(name, coordinates):
     brute, options = CASES[name]

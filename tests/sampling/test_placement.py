@@ -50,6 +50,7 @@ def drawn(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "name", "count"),
     [

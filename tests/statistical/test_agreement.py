@@ -36,7 +36,7 @@ def test_posterior_approaches_the_gaussian_process_limit():
     assert (distances[-1] < 0.25 * distances[0]).all(), distances
 
 
-@pytest.mark.parametrize("widths", [(4,), (5, 4), (4, 3, 5), (6, 6, 6)])
+@pytest.mark.parametrize("widths", [(4,), (5, 4), pytest.param((4, 3, 5), marks=pytest.mark.long), (6, 6, 6)])
 def test_function_space_has_the_law_of_the_weights(widths):
     """At every depth: the log-likelihood and the predictions have the same joint law under N(0, I).
 

@@ -139,6 +139,12 @@ def test_arviz_figures(tmp_path):
         assert len(np.unique(image[..., :3].reshape(-1, 3), axis=0)) > 50, path
 
 
+def test_posterior_and_limit(tmp_path, capsys):
+    path = load("posterior_and_limit").main(tmp_path, width=16, steps=100, chains=2)
+    assert matplotlib.image.imread(path).shape[1] > 1000
+    assert "largest R-hat" in capsys.readouterr().out
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lists the sockets of a process")
 def test_many_processes_listen_on_the_coordinators_address_only(tmp_path):
     """The first of two processes waits for the second; meanwhile nobody reaches it from another machine."""

@@ -272,9 +272,9 @@ FIT = {
         ["train.csv", "--target", "kind", "--classify", "--transform", "asinh"],
         "transform asinh is for numbers",
     ),
-    "bent noise": (
+    "noise on another scale": (
         ["train.csv", "--target", "price", "--transform", "asinh", "--noise", "1"],
-        "transform='asinh' bends them; leave one out",
+        "transform='asinh' changes them; leave one out",
     ),
     "drop": (["train.csv", "--target", "price", "--drop", "colours"], "Did you mean 'colour'?"),
 }

@@ -120,7 +120,8 @@ class Posterior(Target):
             y, sizes = self._targets, self._sizes  # type: ignore[attr-defined]
             psi = self.network.features(weights.hidden, self.coordinates.x)
             latent = self.likelihood.latent_from(z, psi, weights.readout, sizes)
-            return self._joined(self.coordinates.from_weights(self.likelihood, y, weights, latent), latent)
+            c = self.coordinates.from_weights(self.likelihood, y, weights, latent)
+            return Position(c, latent) if jax.tree.leaves(latent) else c
 
     def predict(self, key: jax.Array, u: Any, x: Any = None) -> Prediction:
         """The function at new inputs given a position.
@@ -166,9 +167,6 @@ class Posterior(Target):
     def dimension(self) -> int:
         """Number of coordinates of a position."""
         return dimension(jax.eval_shape(self.sample_reference, jax.random.key(0)))
-
-    def _joined(self, c: Any, z: Any) -> Any:
-        return Position(c, z) if jax.tree.leaves(z) else c
 
     def _sample(self, key: jax.Array) -> Any:
         with double_precision():

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from widebnn.errors import WidebnnError, check_numbers, check_real
-from widebnn.likelihoods.likelihood import Sizes
+from widebnn.likelihoods.likelihood import FreeStart, Sizes
 from widebnn.likelihoods.lognormal import LogNormal
 from widebnn.likelihoods.readout import ConjugateReadout, condition, log_evidence
 from widebnn.noise import standard_normal
@@ -30,7 +30,7 @@ def gaussian_log_likelihood(f: jax.Array, y: jax.Array, noise: float | jax.Array
     return -0.5 * jnp.sum(residual**2) - log_noise - 0.5 * y.size * math.log(2 * math.pi)
 
 
-class ConditionallyGaussian:
+class ConditionallyGaussian(FreeStart):
     """What likelihoods share that are Gaussian once the latent is known; they say what the noise is."""
 
     def noise_at(self, z: Any, new: bool = False) -> Any:
@@ -106,11 +106,3 @@ class Gaussian(ConditionallyGaussian):
     def observe(self, key: jax.Array, f: jax.Array, z: Any) -> jax.Array:
         """f + s e, e ~ N(0, I)."""
         return f + jnp.asarray(self.noise_at(z)).astype(f.dtype) * standard_normal(key, f.shape, f.dtype)
-
-    def starting_latent(self, z: Any) -> tuple[Any, bool]:
-        """The noise may move with the function."""
-        return z, False
-
-    def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: Any) -> Any:
-        """Nothing to settle."""
-        return z

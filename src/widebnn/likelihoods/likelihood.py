@@ -70,3 +70,15 @@ class Likelihood(Protocol):
 
     def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: Any) -> Any:
         """The latent after the optimiser has found a function f."""
+
+
+class FreeStart:
+    """For likelihoods whose latent an optimiser may move along with the function."""
+
+    def starting_latent(self, z: Any) -> tuple[Any, bool]:
+        """The prior draw, and it may move."""
+        return z, False
+
+    def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: Any) -> Any:
+        """As the optimiser has left it."""
+        return z

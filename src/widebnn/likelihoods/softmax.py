@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from widebnn.errors import WidebnnError, check_integer, check_numbers
-from widebnn.likelihoods.likelihood import Sizes
+from widebnn.likelihoods.likelihood import FreeStart, Sizes
 from widebnn.likelihoods.lognormal import LogNormal
 from widebnn.likelihoods.readout import KnownReadout, Prediction
 from widebnn.linalg import lower_gram, product
@@ -42,7 +42,7 @@ class SoftmaxLatent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Softmax:
+class Softmax(FreeStart):
     """P(y = c) = softmax(f)_c.
 
     Args:
@@ -140,14 +140,6 @@ class Softmax:
     def noise_at(self, z: SoftmaxLatent, new: bool = False) -> float:
         """Labels have no noise."""
         return 0.0
-
-    def starting_latent(self, z: SoftmaxLatent) -> tuple[SoftmaxLatent, bool]:
-        """The latent moves with the function."""
-        return z, False
-
-    def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: SoftmaxLatent) -> SoftmaxLatent:
-        """Nothing to settle."""
-        return z
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,21 +96,17 @@ def plan(
     widths, step_sizes = tuple(widths or scale.widths), tuple(step_sizes or scale.step_sizes)
     cells: dict[str, Cell] = {}
 
-    def add(
-        sampler: Any,
-        step_size: Any,
-        width: Any,
-        depth: Any = 1,
-        steps: Any = None,
-        burn_in: Any = scale.burn_in,
-        thin: Any = scale.thin,
-        chains: Any = 1,
-    ) -> Any:
+    def add(sampler: str, step_size: float | None, width: int, depth: int = 1, **changed: Any) -> None:
         if sampler in chosen:
-            steps = scale.steps_at(width) if steps is None else steps
+            sizes = {
+                "steps": scale.steps_at(width),
+                "burn_in": scale.burn_in,
+                "thin": scale.thin,
+                "chains": 1,
+            } | changed
             # The published potential is never far from its bulk: the whitened readout always fits.
             start = "prior" if sampler == "pcnl_published" else scale.start
-            cell = Cell(sampler, step_size, width, depth, steps, burn_in, thin, chains, seed, start)
+            cell = Cell(sampler, step_size, width, depth, **sizes, seed=seed, start=start)
             cells.setdefault(cell.name, cell)
 
     wanted = set(experiments)

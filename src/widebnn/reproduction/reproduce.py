@@ -64,9 +64,8 @@ def reproduce(
     cells = plan(names, size, chosen, _widths(widths), _step_sizes(step_sizes), check_integer("seed", seed, 0))
     if not cells:
         raise WidebnnError(f"{what} has no cell for samplers {chosen}; leave --samplers out, or run all.")
-    config: dict[str, Any] = {"data": dataset.name, "scale": scale, "seed": seed}
-    config |= {"n_train": len(dataset.x_train), "n_test": len(dataset.x_test)}
-    config["data_checksum"] = data_checksum(dataset)
+    config: dict[str, Any] = {"data": dataset.name, "data_checksum": data_checksum(dataset), "scale": scale}
+    config |= {"seed": seed, "n_train": len(dataset.x_train), "n_test": len(dataset.x_test)}
     with locked(folder := Path(out)):
         write_config(folder, config)
         log.info(f"{len(cells)} cells, results in {folder}")

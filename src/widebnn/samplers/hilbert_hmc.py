@@ -34,14 +34,11 @@ def hilbert_hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int 
 
         log ratio = l(v) - l(u) - sum over kicks p -> p + c g of c <p, g> + (c^2 / 2) |g|^2.
 
-    If the number of rotations is even the kicks alternate in strength, which
-    makes the energy error smaller than the leapfrog's: with b = (3 - sqrt 3) / 6 they are 2b, 2 - 4b, 4b, 2 - 4b,
-    ..., 2b times e; if it is odd, 1/2, 1, ..., 1, 1/2.
-
-    By default the rotations add up to a quarter turn on average, after which a Gaussian has forgotten where it was.
-    Every proposal draws its own turn, between half and one and a half of that: with a fixed one, directions that the
-    data make turn twice as fast would come back to where they were, up to their sign, every time. No proposal takes
-    more than ``MOST_STEPS``.
+    For an even number of rotations the kicks alternate in strength, which makes the energy error smaller than the
+    leapfrog's: with b = (3 - sqrt 3) / 6 they are 2b, 2 - 4b, 4b, 2 - 4b, ..., 2b times e; else 1/2, 1, ..., 1, 1/2.
+    By default they add up to a quarter turn on average, after which a Gaussian has forgotten where it was, and every
+    proposal draws its own turn, between half and one and a half of that: with a fixed one, directions that the data
+    make turn twice as fast would come back to where they were every time. None takes more than ``MOST_STEPS``.
 
     Args:
         log_likelihood: l(u), the log-density against N(0, I) up to a constant; u is any pytree of arrays.

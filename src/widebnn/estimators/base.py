@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from widebnn.errors import WidebnnError, check_choice, check_integer, check_real
 from widebnn.estimators.chains import sample_posterior, warn_if_not_converged
 from widebnn.estimators.cost import QUICK, Cost, check_time, gradients, measure_gradient, multiplications
-from widebnn.estimators.ensemble import evaluate, to_ensemble
+from widebnn.estimators.ensemble import Function, to_ensemble
 from widebnn.estimators.plan import Clock, Plan
 from widebnn.estimators.transform import location_and_scale
 from widebnn.likelihoods import LogNormal
@@ -220,11 +220,13 @@ class WideBNN(BaseEstimator):
 
         save(self, path)
 
-    def _evaluate(self, x: Any, reduce: Callable[[slice, np.ndarray, np.ndarray], Any]) -> list[Any]:
-        """``reduce(rows, means, draws)`` of the function at new inputs, for some rows after the other."""
+    def _evaluate(self, x: Any, reduce: Callable[[Function], Any]) -> list[Any]:
+        """``reduce`` of the function at new inputs, for some rows after the other."""
         check_is_fitted(self)
-        x = (validate_data(self, x, reset=False, dtype=np.float64) - self.x_mean_) / self.x_scale_
-        return [reduce(*part) for part in evaluate(self.network_, self.ensemble_, x)]
+        return [reduce(part) for part in self.ensemble_.at(self.network_, self._standard_inputs(x))]
+
+    def _standard_inputs(self, x: Any) -> np.ndarray:
+        return (validate_data(self, x, reset=False, dtype=np.float64) - self.x_mean_) / self.x_scale_
 
 
 def _datatree(result: Result) -> Any:

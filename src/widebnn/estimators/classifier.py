@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 
 from widebnn.errors import WidebnnError, check_choice
 from widebnn.estimators.base import NOISE_PRIOR, WideBNN
-from widebnn.estimators.ensemble import argmax_probabilities, predictive
+from widebnn.estimators.ensemble import Function, argmax_probabilities, predictive
 from widebnn.likelihoods import LogNormal, Softmax
 from widebnn.limits import nngp_kernel
 from widebnn.networks.dense import DenseNetwork
@@ -117,12 +117,12 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         best = np.argmax(self.predict_proba(X), axis=1)
         return self.classes_[best]
 
-    def _probabilities(self, _rows: slice, means: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        if self.likelihood == "softmax":
-            return softmax(draws[..., 0], axis=2).mean(axis=0)
-        centres, std, _ = predictive(means, draws, self.ensemble_.noise)
-        step = max(1, len(centres) // COMPONENTS)
-        return argmax_probabilities(centres[::step], std[::step])
+    def _probabilities(self, part: Function) -> np.ndarray:
+        if self.ensemble_.noise.any():
+            centres, std, _ = predictive(part, self.ensemble_.noise)
+            step = max(1, len(centres) // COMPONENTS)
+            return argmax_probabilities(centres[::step], std[::step])
+        return softmax(part.draws[..., 0], axis=2).mean(axis=0)
 
 
 def _with_unit_outputs(network: DenseNetwork, x: np.ndarray) -> DenseNetwork:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from widebnn.likelihoods.gaussian import ConditionallyGaussian
 from widebnn.limits.kernel import normal_nodes
 from widebnn.networks.dense import DenseNetwork, Layer
 from widebnn.posteriors import Posterior
@@ -24,8 +25,23 @@ from widebnn.sampling.collect import Collect
 
 ROWS = 256
 """Rows of new inputs evaluated at a time, so that memory is bounded and one program serves all."""
+PROBES = 16
+"""Inputs between the training inputs, and as many beyond them, at which convergence is monitored."""
 READOUTS = 8
 """Draws of the readout per draw of the hidden weights, all outputs together."""
+
+
+class Function(NamedTuple):
+    """The function at some new inputs, on the scale of the standardised targets, in float64."""
+
+    rows: slice
+    """Which of the inputs these are."""
+    means: np.ndarray
+    """networks x rows x outputs: the mean given the hidden layers of each network."""
+    variance: np.ndarray
+    """rows: the variance given the hidden layers."""
+    draws: np.ndarray
+    """networks x rows x outputs x copies: draws around the means."""
 
 
 class Ensemble(NamedTuple):
@@ -40,14 +56,56 @@ class Ensemble(NamedTuple):
     noise: np.ndarray
     """draws: the standard deviation of a new observation; softmax: 0."""
 
+    def at(self, network: DenseNetwork, x: np.ndarray) -> Iterator[Function]:
+        """The function at inputs x, some rows after the other."""
+        count, _, outputs = self.mean.shape
+        copies = self.readout.shape[3]
+        together = np.concatenate([self.mean[..., None], self.readout], axis=3)
+        together = together.reshape(*together.shape[:2], -1)
+        for first in range(0, len(x), ROWS):
+            part = x[first : first + ROWS]
+            padded = np.zeros((ROWS, x.shape[1]), np.float32)
+            padded[: len(part)] = part
+            values = np.asarray(_evaluate(network, self.hidden, together, padded), np.float64)[:, : len(part)]
+            values = values.reshape(count, len(part), outputs, 1 + copies)
+            means, draws = values[..., 0], values[..., 1:]
+            # By the draws of all networks together: wide networks hardly differ in it.
+            variance = np.mean((draws - means[..., None]) ** 2, axis=(0, 2, 3))
+            yield Function(slice(first, first + len(part)), means, variance, draws)
+
+    def sample(
+        self, network: DenseNetwork, x: np.ndarray, count: int, random: np.random.RandomState
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draws of the function jointly at inputs x, count x rows x outputs, and the noise that goes with each."""
+        networks, copies = self.readout.shape[0], self.readout.shape[3]
+        member, copy = np.divmod(random.randint(networks * copies, size=count), copies)
+        draws = np.concatenate([part.draws[member, :, :, copy] for part in self.at(network, x)], axis=1)
+        return draws, np.asarray(self.noise, np.float64)[member]
+
 
 def copies_of_readout(target: Posterior) -> int:
     """How many draws of the readout are kept per draw of the hidden weights."""
     return 1 if target.likelihood.name == "softmax" else max(1, READOUTS // target.y.shape[1])
 
 
+def new_inputs(x: np.ndarray) -> np.ndarray:
+    """Inputs between and beyond the training inputs, at which convergence is monitored: ``PROBES`` of each.
+
+    The middle between two rows, and rows moved away from their mean by half as much again.
+    """
+    random = np.random.default_rng(0)
+    first, second, far = random.integers(len(x), size=(3, PROBES))
+    centre = x.mean(axis=0)
+    return np.concatenate([(x[first] + x[second]) / 2, centre + 1.5 * (x[far] - centre)]).astype(np.float32)
+
+
 def collect_networks(target: Posterior) -> Collect:
-    """Keep networks, named as in ``to_ensemble``, and the function at the training inputs for diagnostics."""
+    """Keep networks, named as in ``to_ensemble``, and what convergence is judged by.
+
+    That is the function at the training inputs (``f_train``) and at ``new_inputs`` (``f_new``), its readout averaged
+    out; and with Gaussian noise ``log_left_out``, the log-density of each row given all others and the hidden layers.
+    """
+    probes = new_inputs(np.asarray(target.x))
     copies, outputs = copies_of_readout(target), target.y.shape[1]
 
     def readouts(key: Any, z: Any, psi: Any) -> Any:
@@ -70,7 +128,10 @@ def collect_networks(target: Posterior) -> Collect:
             kept = {f"w{i}": layer.w for i, layer in enumerate(weights.hidden)}
             kept |= {f"b{i}": layer.b for i, layer in enumerate(weights.hidden)}
             kept |= {"mean": mean, "readout": draws, "noise": jnp.asarray(likelihood.noise_at(z, new=True))}
-            kept |= {"f_train": psi.astype(jnp.float64) @ mean.astype(jnp.float64)}
+            for name, at in {"f_train": psi, "f_new": target.network.features(weights.hidden, probes)}.items():
+                kept[name] = at.astype(jnp.float64) @ mean.astype(jnp.float64)
+            if isinstance(likelihood, ConditionallyGaussian):
+                kept["log_left_out"] = likelihood.log_left_out(psi, target.y, z)
             if getattr(likelihood, "logit_scale", None) is not None:
                 kept["logit_scale"] = likelihood.scale(z)
             return {name: array.astype(jnp.float32) for name, array in kept.items()}
@@ -89,26 +150,6 @@ def bytes_per_draw(target: Posterior) -> int:
     """What one draw of an ensemble takes."""
     shapes = jax.eval_shape(collect_networks(target), jax.random.key(0), target.sample_reference(jax.random.key(0)))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
-
-
-def evaluate(
-    network: DenseNetwork, ensemble: Ensemble, x: np.ndarray
-) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """The function at inputs x, some rows at a time, in float64.
-
-    (which rows, means: draws x rows x outputs, draws: draws x rows x outputs x copies).
-    """
-    count, _, outputs = ensemble.mean.shape
-    copies = ensemble.readout.shape[3]
-    together = np.concatenate([ensemble.mean[..., None], ensemble.readout], axis=3)
-    together = together.reshape(*together.shape[:2], -1)
-    for first in range(0, len(x), ROWS):
-        part = x[first : first + ROWS]
-        padded = np.zeros((ROWS, x.shape[1]), np.float32)
-        padded[: len(part)] = part
-        values = np.asarray(_evaluate(network, ensemble.hidden, together, padded), np.float64)[:, : len(part)]
-        values = values.reshape(count, len(part), outputs, 1 + copies)
-        yield slice(first, first + len(part)), values[..., 0], values[..., 1:]
 
 
 @jax.jit(static_argnums=0)
@@ -135,14 +176,14 @@ class Mixture(NamedTuple):
         return np.tensordot(self.weights, values, 1)
 
 
-def predictive(means: np.ndarray, draws: np.ndarray, noise: np.ndarray, spread: float = 0.0) -> Mixture:
-    """New observations as a mixture of normals, with one component per network.
+def predictive(function: Function, noise: np.ndarray, spread: float = 0.0, step: int = 1) -> Mixture:
+    """New observations as a mixture of normals, with one component per network, or for every ``step``-th.
 
     Given the hidden layers the function at an input is N(mean, v) in every output, independently, so that nothing is
-    gained by drawing it. v is estimated by the draws of all networks together: wide networks hardly differ in it.
+    gained by drawing it.
     With ``spread`` the log of the noise differs by so much from row to row, and every network has several components.
     """
-    v = np.mean((draws - means[..., None]) ** 2, axis=(0, 2, 3))
+    means, v, noise = function.means[::step], function.variance, noise[::step]
     z, weights = normal_nodes() if spread else (np.zeros(1), np.ones(1))
     factors = np.exp(spread * z - spread**2)  # their mean square is 1
     each = np.outer(noise.astype(np.float64), factors).reshape(-1, 1)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widebnn.errors import WidebnnError, check_choice, check_integer, check_numbers
 from widebnn.estimators.base import NOISE_PRIOR, WideBNN
-from widebnn.estimators.ensemble import Mixture, mixture_quantiles, predictive
+from widebnn.estimators.ensemble import Function, Mixture, mixture_quantiles, predictive
 from widebnn.estimators.transform import TargetScale, choose_asinh
 from widebnn.likelihoods import Gaussian, HeavyTails
 from widebnn.limits import Hyperparameters
@@ -130,8 +130,8 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
             The mean, shaped like y in ``fit``, or mean and standard deviation.
         """
 
-        def moments(_rows: Any, means: Any, draws: Any) -> Any:
-            mixture = self._predictive(means, draws)
+        def moments(part: Function) -> Any:
+            mixture = self._predictive(part)
             each, variances = self._scale.moments(mixture.centres, mixture.std)
             mean = mixture.average(each)
             return mean, mixture.average((each - mean) ** 2 + variances)
@@ -156,9 +156,8 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         if np.any((levels <= 0) | (levels >= 1)):
             raise ValueError(f"quantiles must lie between 0 and 1, got {levels.tolist()}.")
 
-        def reduce(_rows: Any, means: Any, draws: Any) -> Any:
-            step = max(1, len(means) // COMPONENTS)
-            return mixture_quantiles(self._predictive(means, draws, step), levels)
+        def reduce(part: Function) -> Any:
+            return mixture_quantiles(self._predictive(part, max(1, len(part.means) // COMPONENTS)), levels)
 
         found = self._scale.inverse(np.concatenate(self._evaluate(X, reduce), axis=1))
         return np.stack([self._shaped(one) for one in found])
@@ -176,9 +175,9 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         y = self._checked_targets(X, y)
         z = self._scale.forward(y)
 
-        def reduce(rows: Any, means: Any, draws: Any) -> Any:
-            centres, std, weights = self._predictive(means, draws)
-            logs = np.sum(-0.5 * ((z[rows] - centres) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi), axis=2)
+        def reduce(part: Function) -> Any:
+            centres, std, weights = self._predictive(part)
+            logs = np.sum(-0.5 * ((z[part.rows] - centres) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi), axis=2)
             return logsumexp(logs, axis=0, b=weights[:, None])
 
         return np.concatenate(self._evaluate(X, reduce)) + np.sum(self._scale.log_derivative(y), axis=1)
@@ -195,9 +194,9 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         """
         z = self._scale.forward(self._checked_targets(X, y))
 
-        def reduce(rows: Any, means: Any, draws: Any) -> Any:
-            mixture = self._predictive(means, draws)
-            return mixture.average(ndtr((z[rows] - mixture.centres) / mixture.std))
+        def reduce(part: Function) -> Any:
+            mixture = self._predictive(part)
+            return mixture.average(ndtr((z[part.rows] - mixture.centres) / mixture.std))
 
         return self._shaped(np.concatenate(self._evaluate(X, reduce)))
 
@@ -218,15 +217,9 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         check_is_fitted(self)
         count = check_integer("n_samples", n_samples, 1)
         random = check_random_state(random_state)
-        networks, copies = self.ensemble_.readout.shape[0], self.ensemble_.readout.shape[3]
-        member, copy = np.divmod(random.randint(networks * copies, size=count), copies)
-        parts = self._evaluate(X, lambda _rows, _means, draws: draws[member, :, :, copy])
-        samples = np.concatenate(parts, axis=1)
+        samples, std = self.ensemble_.sample(self.network_, self._standard_inputs(X), count, random)
         if noise:
-            std, spread = (
-                np.asarray(self.ensemble_.noise, np.float64)[member, None, None],
-                _spread(self.hyperparameters_),
-            )
+            std, spread = std[:, None, None], _spread(self.hyperparameters_)
             if spread:
                 std = std * np.exp(spread * random.standard_normal((*samples.shape[:2], 1)) - spread**2)
             samples = samples + std * random.standard_normal(samples.shape)
@@ -239,9 +232,9 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         check_consistent_length(X, y)
         return y.reshape(len(y), -1)
 
-    def _predictive(self, means: np.ndarray, draws: np.ndarray, step: int = 1) -> Mixture:
+    def _predictive(self, function: Function, step: int = 1) -> Mixture:
         """New observations, by every ``step``-th network."""
-        return predictive(means[::step], draws[::step], self.ensemble_.noise[::step], _spread(self.hyperparameters_))
+        return predictive(function, self.ensemble_.noise, _spread(self.hyperparameters_), step)
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self.single_output_ else values

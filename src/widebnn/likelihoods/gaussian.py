@@ -62,6 +62,11 @@ class ConditionallyGaussian(FreeStart):
         """N(mu, Sigma), see ``widebnn.likelihoods.readout``."""
         return condition(psi, y, self.noise_at(z))
 
+    def log_left_out(self, psi: jax.Array, y: jax.Array, z: Any) -> jax.Array:
+        """log p(y_i | all other rows, Psi, z) of every row, all outputs together, the readout integrated out."""
+        errors, variance = self.condition(psi, y, z).leave_one_out()
+        return jnp.sum(jax.scipy.stats.norm.logpdf(errors, 0.0, jnp.sqrt(variance)[:, None]), axis=1)
+
     def scale(self, z: Any) -> float:
         """Readout weights are used as they are."""
         return 1.0

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from numpy.polynomial.hermite_e import hermegauss
 
 from widebnn.likelihoods.gaussian import ConditionallyGaussian
 from widebnn.likelihoods.likelihood import Sizes
@@ -19,6 +20,8 @@ from widebnn.noise import standard_normal
 
 GRID = (-5.0, 5.0, 401)
 """Coordinates on which the noise of a row is drawn given its residual, for the start of a chain."""
+NODES = 15
+"""Of the quadrature over the noise of a row."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,16 @@ class HeavyTails(ConditionallyGaussian):
     def noise_at(self, z: Any, new: bool = False) -> Any:
         """The noise of every row; that of a new row is not known, so its root mean square."""
         return self.prior.root_mean_square if new else self.prior.at(z)
+
+    def log_left_out(self, psi: jax.Array, y: jax.Array, z: Any) -> jax.Array:
+        """log p(y_i | all other rows, Psi, the noise of the others): the noise of row i is integrated out, too."""
+        noise = self.noise_at(z)
+        errors, variance = self.condition(psi, y, z).leave_one_out()  # both in units of the noise of the row
+        of_function = (variance - 1) * noise**2
+        nodes, weights = hermegauss(NODES)
+        std = jnp.sqrt(of_function[:, None] + self.prior.at(nodes) ** 2)[..., None]
+        logs = jax.scipy.stats.norm.logpdf((errors * noise[:, None])[:, None], 0.0, std).sum(axis=2)
+        return jax.scipy.special.logsumexp(logs, axis=1, b=weights / weights.sum())
 
     def sample_latent(self, key: jax.Array, sizes: Sizes) -> jax.Array:
         """One number for every row."""

@@ -131,6 +131,20 @@ class ConjugateReadout:
         explained = solve_lower(self._factor, self._wide @ new.T)
         return jnp.sum(new**2, axis=1) - jnp.sum(explained**2, axis=0)
 
+    def leave_one_out(self) -> tuple[jax.Array, jax.Array]:
+        """What the other rows say of each row: errors y_i - E[y_i | others], n x outputs, and Var[y_i | others], n.
+
+        With K = Psi Psi' + s^2 I they are (K^-1 y)_i / (K^-1)_ii and 1 / (K^-1)_ii; divided by the noise, as y is.
+        """
+        s2 = self.noise**2
+        if self.form == "dual":
+            inverse = inverse_of_lower(self._factor)
+            precision, weights = jnp.sum(inverse**2, axis=0), inverse.T @ (inverse @ self.y)
+        else:
+            precision = (1 - jnp.sum(solve_lower(self._factor, self._wide.T) ** 2, axis=0) / s2) / s2
+            weights = (self.y - self._wide @ self.mean) / s2
+        return weights / precision[:, None], 1 / precision
+
     def draw(self, key: jax.Array) -> jax.Array:
         """theta = z + Psi' K^-1 (y - Psi z - s e), z ~ N(0, I_p), e ~ N(0, I_n): exactly N(mu, Sigma), without a root.
 

@@ -230,14 +230,26 @@ def nngp_kernel(network: DenseNetwork, x1: Any, x2: Any = None, *, quadrature_or
     other = x1 if x2 is None else check_inputs("x2", x2, network.input_dim)
     # One triangle is enough for a symmetric matrix, and mirroring it makes the symmetry exact.
     pairs = np.triu_indices(len(x1), 1) if x2 is None else np.ix_(np.arange(len(x1)), np.arange(len(other)))
-    hidden = [(network.weight_std, network.bias_std)] * len(network.widths)
-    scales = [*hidden, (network.readout_weight_std, network.readout_bias_std)]
     variances = np.mean(x1**2, axis=1), np.mean(other**2, axis=1)
     kernel = x1 @ other.T / network.input_dim
     with double_precision():
-        variance, covariance = propagate(dual, scales, variances, kernel[pairs], pairs)
+        variance, covariance = propagate(dual, _scales(network), variances, kernel[pairs], pairs)
     kernel[pairs] = covariance
     if x2 is None:
         kernel = np.triu(kernel, 1)
         kernel += kernel.T + np.diag(variance)
     return kernel
+
+
+def nngp_variance(network: DenseNetwork, x: np.ndarray) -> np.ndarray:
+    """The diagonal of ``nngp_kernel(network, x)``, one number per row of x."""
+    variance, rows = np.mean(x**2, axis=1), np.arange(len(x))
+    with double_precision():
+        dual = dual_activation(network.activation)
+        return np.asarray(propagate(dual, _scales(network), (variance, variance), variance, (rows, rows))[0])
+
+
+def _scales(network: DenseNetwork) -> list[tuple[float, float]]:
+    """(weight_std, bias_std) of every layer, the readout last."""
+    hidden = [(network.weight_std, network.bias_std)] * len(network.widths)
+    return [*hidden, (network.readout_weight_std, network.readout_bias_std)]

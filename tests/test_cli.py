@@ -16,9 +16,15 @@ import xarray
 
 from widebnn import experiments, names, tables
 from widebnn.coordinates import COORDINATES
+from widebnn.data import download, load_dataset
+from widebnn.errors import WidebnnError
+from widebnn.estimators import WideBNNClassifier, WideBNNRegressor
 from widebnn.limits.kernel import CLOSED_FORMS
 from widebnn.networks.activations import ACTIVATIONS
-from widebnn.reproduction import EXPERIMENTS, SCALES
+from widebnn.posteriors import DTYPES
+from widebnn.reproduction import SCALES
+from widebnn.reproduction.engines import engine_named
+from widebnn.reproduction.reproduce import reproduce
 from widebnn.samplers import ALIASES, SAMPLERS
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("cli")]  # one worker, which makes the fixture once
@@ -161,8 +167,8 @@ def test_where_nothing_can_be_written_is_one_sentence_before_any_work(name, plac
     }
     code, _, stderr = widebnn(name, *arguments.get(name, []), "--out", tmp_path / place / "out")
     assert code == 2 and "[Errno" not in stderr
-    sentence = stderr.splitlines()[-1]
-    assert re.fullmatch(r"error: .* cannot be written \([A-Z][a-z ]+\); choose another folder or make room\.", sentence)
+    pattern = r"error: .* cannot be written \([A-Z][a-z ]+\); choose another folder or make room\.\n"
+    assert re.fullmatch(pattern, stderr), "one line, and none before it that says what is being done"
 
 
 @pytest.mark.parametrize(
@@ -203,11 +209,37 @@ def test_names_are_those_of_the_registries():
         names.ClosedFormActivation: CLOSED_FORMS,
         names.Coordinates: COORDINATES,
         names.Sampler: [*SAMPLERS, *ALIASES],
-        names.Reproduction: [*EXPERIMENTS, "all"],
+        names.Dtype: DTYPES,
         names.Scale: SCALES,
     }
     for literal, registry in pairs.items():
         assert set(get_args(literal)) == set(registry)
+
+
+def _fit(estimator):
+    return estimator.fit(np.arange(20.0).reshape(10, 2), np.arange(10) % 2)
+
+
+@pytest.mark.parametrize(
+    ("literal", "others", "call"),
+    [
+        (names.Transform, [], lambda: _fit(WideBNNRegressor(target_transform="?"))),
+        (names.Tails, [], lambda: _fit(WideBNNRegressor(noise_tails="?"))),
+        (names.ClassLikelihood, [], lambda: _fit(WideBNNClassifier(likelihood="?"))),
+        (names.ClosedFormActivation, [], lambda: _fit(WideBNNRegressor(activation="?"))),
+        (names.Dtype, [], lambda: experiments.Experiment(dtype="?")),
+        (names.Download, [], lambda: download("?", "data")),
+        (names.Download, ["digits", "PATH.npz", "PATH.csv"], lambda: load_dataset("?")),
+        (names.Reproduction, [], lambda: reproduce("?")),
+        (names.Scale, [], lambda: reproduce(scale="?")),
+        (names.Engine, [], lambda: engine_named("?")),
+    ],
+)
+def test_what_the_library_accepts_is_what_the_types_say(literal, others, call):
+    with pytest.raises(WidebnnError, match=r"must be one of .*; got '\?'") as refused:
+        call()
+    listed = re.search("must be one of (.*); got", str(refused.value))[1].split(", ")
+    assert set(listed) == {*get_args(literal), *others}
 
 
 def test_version_help_and_what_they_teach(widebnn):
@@ -252,5 +284,8 @@ def test_quiet_says_only_what_was_asked_for(widebnn):
     code, stdout, stderr = widebnn("sample", *FAST, "--quiet", "--json")
     assert code == 0 and set(json.loads(stdout)) and stderr == ""
     assert widebnn("sample", *FAST, "-q") == (0, "", "")
+    assert widebnn("-q", "sample", *FAST) == (0, "", ""), "before the command or behind it"
+    code, _, stderr = widebnn("-q", "sample", *FAST, "-v")
+    assert code == 2 and "cannot both be given" in stderr
     code, _, stderr = widebnn("sample", *FAST, "-q", "--noise", "-1")
     assert code == 2 and stderr.startswith("error: noise must be")

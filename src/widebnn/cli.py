@@ -55,9 +55,12 @@ def command(library: Callable[..., Any] | None = None) -> Callable[[Callable[...
         taken = {} if library is None else _options(library)
         own = dict(list(inspect.signature(function, eval_str=True).parameters.items())[1:])
         common = {"quiet": _parameter("quiet", Quiet, False), "verbose": _parameter("verbose", Verbose, False)}
+        common["context"] = _parameter("context", typer.Context, inspect.Parameter.empty)
         parameters = [one.replace(kind=one.KEYWORD_ONLY) for one in (taken | own | common).values()]
 
-        def run(quiet: bool, verbose: bool, **given: Any) -> None:
+        def run(context: typer.Context, quiet: bool, verbose: bool, **given: Any) -> None:
+            before = context.parent.params if context.parent else {}  # widebnn -q fit is widebnn fit -q
+            quiet, verbose = quiet or before.get("quiet", False), verbose or before.get("verbose", False)
             if quiet and verbose:
                 raise WidebnnError("--quiet and --verbose cannot both be given; leave one out.")
             log.handlers = [_Lines()]
@@ -124,6 +127,8 @@ def _top(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Exact posterior sampling of wide Bayesian neural networks.
 

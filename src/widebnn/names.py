@@ -1,4 +1,7 @@
-"""Names that users choose from, as types that can be imported without JAX; a test compares them with the registries."""
+"""Names that users choose from, as types that can be imported without JAX.
+
+Where a registry has more than the name, such as ``widebnn.samplers.SAMPLERS``, a test compares the two.
+"""
 
 from typing import Literal
 
@@ -9,7 +12,7 @@ Coordinates = Literal["weights", "reparametrised", "marginal", "function", "full
 Sampler = Literal[
     "auto", "hilbert_hmc", "elliptical_slice", "pcn", "pcnl", "mala", "lmc", "underdamped", "rwmh", "hmc"
 ]  # fmt: skip
-Dtype = Literal["float32", "float64"]
+Dtype = Literal["float32", "float64", "mixed"]
 ClassLikelihood = Literal["softmax", "regression"]
 Tails = Literal["auto", "heavy", "normal"]
 Transform = Literal["auto", "asinh", "none"]

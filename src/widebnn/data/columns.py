@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Sequence
@@ -20,6 +21,9 @@ LARGEST = 1e100
 """Squares of larger numbers overflow."""
 INFINITE = "is not a finite number: correct it or rescale the column"
 
+log = logging.getLogger("widebnn")
+FEW_NOTES, SHORT_NOTE = 2, 200
+"""Remarks, and characters of one, that are logged unless debugging messages are enabled."""
 Notes = list[str] | None
 """Remarks for the user are appended to such a list; without one they are warnings."""
 
@@ -85,6 +89,16 @@ def note(notes: Notes, line: str) -> None:
         warnings.warn(line, stacklevel=3)
     else:
         notes.append(line)
+
+
+def log_notes(notes: list[str]) -> None:
+    """Log remarks: all with debugging messages, otherwise the first few and how many there are."""
+    everything = log.isEnabledFor(logging.DEBUG)
+    for one in notes if everything else notes[:FEW_NOTES]:
+        short = everything or len(one) <= SHORT_NOTE
+        log.info(f"note: {one if short else f'{one[:SHORT_NOTE]} ... (--verbose shows the rest)'}")
+    if not everything and (more := len(notes) - FEW_NOTES) > 0:
+        log.info(f"{more} more note{'s' if more > 1 else ''} with --verbose")
 
 
 def counted(rows: int) -> str:

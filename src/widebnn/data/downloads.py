@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from os import PathLike
 from pathlib import Path
+from typing import get_args
 
 from widebnn.data.images import CIFAR10_FOLDER, MNIST_FILES, OFFICIAL, PER_FILE, RECORD
 from widebnn.errors import WidebnnError, check_choice
+from widebnn.names import Download
 
 CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 MNIST_URL = "https://storage.googleapis.com/cvdf-datasets/mnist/"
@@ -36,7 +38,7 @@ def download(name: str, data_dir: str | PathLike[str]) -> Path:
     Raises:
         WidebnnError: The folder cannot be written, or a file cannot be fetched or is not the known one.
     """
-    check_choice("name", name, ("cifar10", "mnist"))
+    check_choice("name", name, get_args(Download))
     folder = Path(os.path.expanduser(data_dir))
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -16,8 +16,9 @@ from widebnn.data.images import load_cifar10, load_digits, load_mnist
 from widebnn.data.npz import load_npz
 from widebnn.data.tables import read_table
 from widebnn.errors import check_choice, check_integer
+from widebnn.names import Download
 
-CHOICES = ("digits", "cifar10", "mnist", "PATH.npz", "PATH.csv")
+CHOICES = ("digits", *get_args(Download), "PATH.npz", "PATH.csv")
 
 
 def load_dataset(

@@ -12,10 +12,11 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import Any, get_args
 
+from widebnn import names
 from widebnn.compilation import keep_compiled_in
-from widebnn.errors import WidebnnError, check_integer
+from widebnn.errors import WidebnnError, check_choice, check_integer
 
 ATTEMPTS = 3
 """How often a job is run that ends in an unexpected error or whose process is lost."""
@@ -134,6 +135,7 @@ def _connect(ray: Any, address: str | None) -> None:
 
 def engine_named(name: str, workers: int | None = None, address: str | None = None) -> Any:
     """Return the context manager of the engine ``local`` or ``ray``; refuse options of the other one."""
+    check_choice("engine", name, get_args(names.Engine))
     if name == "ray" and workers is not None:
         raise WidebnnError("workers are for the local engine: a Ray cluster has its own number of cores.")
     if name != "ray" and address is not None:

@@ -9,7 +9,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import xarray as xr
@@ -17,6 +17,7 @@ from rich.progress import Progress as RichProgress
 
 from widebnn.data import Dataset
 from widebnn.errors import WidebnnError
+from widebnn.names import Reproduction
 from widebnn.reproduction.cells import Cell, build_target, data_checksum, find_start, run_cell
 from widebnn.reproduction.engines import Engine, local_engine
 from widebnn.reproduction.published import RHAT_STEP_SIZE
@@ -24,7 +25,7 @@ from widebnn.reproduction.sweep import sweep
 from widebnn.runs.files import DamageError, make_folder, output, read_record, write_bytes, write_record
 from widebnn.sampling.placement import position_shapes
 
-EXPERIMENTS = ("acceptance", "ess", "rhat", "traces", "beyond")
+EXPERIMENTS = tuple(name for name in get_args(Reproduction) if name != "all")
 PAPER_SAMPLERS = ("lmc", "underdamped", "pcn", "pcnl")
 BEYOND = ("marginal_pcn", "pcnl_published", "hilbert_hmc", "elliptical_slice")
 RHAT_CHAINS = 3

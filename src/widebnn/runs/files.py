@@ -137,6 +137,31 @@ def make_folder(folder: Path) -> None:
         probe.unlink()
 
 
+def check_output(path: Path, force: bool) -> None:
+    """Check, before any work is done, that a file may be written and can be.
+
+    Raises:
+        StoreError: It is a folder, it exists and ``force`` is False, or it cannot be written.
+    """
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder; give the name of a file.")
+    if path.exists() and not force:
+        raise StoreError(f"{path} exists already; choose another --out, or overwrite it with --force.")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    make_folder(above if above.is_dir() else path.parent)  # folders that are missing are created with the result
+
+
+def write_output(path: Path, content: bytes) -> None:
+    """Write a file for the user, and the folders above it that are missing.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    make_folder(path.parent)
+    with output(path):
+        write_bytes(path, content)
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Create a folder if needed, and keep other processes out of it where the system has locks.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
@@ -14,9 +16,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widebnn.errors import WidebnnError, check_choice, check_integer, check_real
-from widebnn.estimators.chains import sample_posterior, warn_if_not_converged
+from widebnn.estimators.chains import describe_convergence, sample_posterior, warn_if_not_converged
 from widebnn.estimators.cost import QUICK, Cost, check_time, gradients, measure_gradient, multiplications
 from widebnn.estimators.ensemble import Function, to_ensemble
+from widebnn.estimators.limit import Limit, check_memory
 from widebnn.estimators.plan import Clock, Plan
 from widebnn.estimators.transform import location_and_scale
 from widebnn.likelihoods import LogNormal
@@ -45,7 +48,7 @@ class WideBNN(BaseEstimator):
     """Base class of ``WideBNNRegressor`` and ``WideBNNClassifier``, with the parameters of both.
 
     Args:
-        width: Units in every hidden layer.
+        width: Units in every hidden layer; ``math.inf``: the limit of infinite width, an exact Gaussian process.
         depth: Number of hidden layers; None: 1 or 2, by evidence, and 1 with more than 5000 rows.
         activation: ``gelu``, ``relu``, ``erf`` or ``sin``; None: one of the first three, by evidence.
         noise: Standard deviation of the observations, in units of y; ``"sample"``: an unknown of the chain; None: by
@@ -81,7 +84,7 @@ class WideBNN(BaseEstimator):
         posterior_: The run as an ArviZ DataTree.
     """
 
-    width: int = 1024
+    width: float = 256
     _: KW_ONLY
     depth: int | None = None
     activation: str | None = None
@@ -113,8 +116,8 @@ class WideBNN(BaseEstimator):
         x: np.ndarray,
         standard_targets: Callable[[np.ndarray, int], tuple[np.ndarray, dict[str, Any]]],
         build: Callable[[np.ndarray, str, Hyperparameters], Posterior],
-    ) -> None:
-        """Everything after the checks of x (n x m).
+    ) -> Result | None:
+        """Everything after the checks of x (n x m); returns the run that was kept, if there are chains.
 
         ``standard_targets(x, seed)`` are what the evidence looks at, n x outputs, and more options of
         ``choose_hyperparameters``; ``build(x, dtype, hyperparameters)`` is the target. Both are given standardised
@@ -125,23 +128,37 @@ class WideBNN(BaseEstimator):
         self.x_mean_, self.x_scale_ = location_and_scale(x)
         x = (x - self.x_mean_) / self.x_scale_
         with SearchProgress(self.progress) as progress:
-            self._check_cost(x, build, plan, progress)
+            if self._is_limit:
+                check_memory(len(x))
+            else:
+                self._check_cost(x, build, plan, progress)
             targets, options = standard_targets(x, seed)
             options = self._search_options(x) | options
             self.hyperparameters_ = choose_hyperparameters(x, targets, seed=seed, watch=progress.update, **options)
         if self.hyperparameters_.input_scales is not None:
             self.x_scale_ = self.x_scale_ / np.array(self.hyperparameters_.input_scales)
             x = x * np.array(self.hyperparameters_.input_scales)
+        if self._is_limit:
+            limit_target = build(x, "float64", self.hyperparameters_)
+            self.network_: Any = limit_target.network
+            self.ensemble_: Any = Limit.of(x, limit_target.y, self.hyperparameters_.noise)
+            self.diagnostics_: dict[str, Any] = {}
+            return None
+        began = time.perf_counter()
         kept, limit = sample_posterior(lambda dtype: build(x, dtype, self.hyperparameters_), plan, seed)
-        self.network_: Any = kept.result.target.network  # type: ignore[attr-defined]
-        self.diagnostics_ = kept.diagnostics
-        warn_if_not_converged(kept.diagnostics, plan.wanted, f"{limit} (now {getattr(self, limit)})", self.width)
+        self.network_ = kept.result.target.network  # type: ignore[attr-defined]
+        self.diagnostics_ = kept.diagnostics | {"wanted": plan.wanted, "total_seconds": time.perf_counter() - began}
+        warn_if_not_converged(self.diagnostics_, f"{limit} (now {getattr(self, limit)})", self._units)
         self.ensemble_ = to_ensemble(kept.result.draws, len(self.network_.widths))
         self.posterior_ = _datatree(kept.result)
+        return kept.result
 
     def _checked_plan(self) -> Plan:
         """How chains are run; and whatever else can be wrong with a parameter is found here."""
-        check_integer("width", self.width, 1)
+        if not self._is_limit:
+            check_integer("width", self.width, 1)  # type: ignore[arg-type]
+        elif self.noise == "sample":
+            raise WidebnnError("noise='sample' needs a finite width; leave noise out to choose it by the evidence.")
         if self.depth is not None:
             check_integer("depth", self.depth, 1)
         if self.activation is not None:
@@ -161,13 +178,22 @@ class WideBNN(BaseEstimator):
         build_sampler(plan.sampler, lambda u: 0.0, plan.burn_in, step_size=plan.step_size)
         return plan
 
+    @property
+    def _is_limit(self) -> bool:
+        return self.width == math.inf
+
+    @property
+    def _units(self) -> int:
+        """Of a layer; those of the limit do not matter."""
+        return 1 if self._is_limit else int(self.width)
+
     def _check_cost(self, x: np.ndarray, build: Callable[..., Posterior], plan: Plan, progress: SearchProgress) -> None:
         """Say how long a fit of many rows will take; refuse what does not fit into memory or into the time.
 
         What is measured is the deepest network that the evidence may choose, with scales of any value.
         """
         options = self._search_options(x)
-        widths = (self.width,) * max(options["depths"])
+        widths = (self._units,) * max(options["depths"])
         if multiplications(len(x), x.shape[1], widths) < QUICK:
             return
         scales: dict[str, Any] = dict.fromkeys((*SCALES, "noise"), 1.0)
@@ -219,6 +245,29 @@ class WideBNN(BaseEstimator):
         from widebnn.estimators.models import save
 
         save(self, path)
+
+    def report(self) -> str:
+        """Whether the fit has converged, what that means for predictions, and what the width has bought.
+
+        Returns:
+            A paragraph: R-hat and effective draws of the slowest monitored statistic; the Monte Carlo error of
+            predicted means in predictive standard deviations; where chains have not converged, how long that would
+            still take; for regression, the leave-one-out log-density per row beside that of the infinite-width limit.
+
+        Raises:
+            NotFittedError: There is no fit yet.
+
+        Examples:
+            ``print(model.report())``
+        """
+        check_is_fitted(self)
+        found = self.diagnostics_
+        parts = [describe_convergence(found) if "ess" in found else "the infinite-width limit is an exact posterior"]
+        if found.get("loo") is not None:
+            parts.append(f"the leave-one-out log-density per row is {found['loo']:.3f}")
+        if found.get("limit_loo") is not None:
+            parts.append(f"that of the infinite-width limit is {found['limit_loo']:.3f}")
+        return ". ".join(part[0].upper() + part[1:] for part in parts) + "."
 
     def _evaluate(self, x: Any, reduce: Callable[[Function], Any]) -> list[Any]:
         """``reduce`` of the function at new inputs, for some rows after the other."""

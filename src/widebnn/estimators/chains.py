@@ -13,7 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from widebnn.diagnostics.convergence import ess, rhat
 from widebnn.diagnostics.summary import project_predictions
-from widebnn.estimators.ensemble import bytes_per_draw
+from widebnn.estimators.cost import in_words
+from widebnn.estimators.ensemble import bytes_per_draw, collect_networks
 from widebnn.estimators.length import ENOUGH, run_long_enough
 from widebnn.estimators.plan import Plan
 from widebnn.estimators.start import start_precisely, warn_of_rounding
@@ -62,11 +63,12 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
         KeyboardInterrupt: after Ctrl-C, where there is nothing to predict with or a store to resume from.
     """
     start = start_precisely(build, plan, seed)
-    posterior, target, initial = start.posterior, start.target, start.initial
-    burn_in = max(plan.burn_in // 2, 1) if plan.sampler == "auto" else plan.burn_in
+    posterior, step_size = start.posterior, start.step_size or plan.step_size
+    # Warmed-up chains go on with their step size, others have a burn-in of their own before every run.
+    burn_in = 0 if start.step_size or (plan.sampler == "auto" and plan.step_size) else plan.burn_in
+    collect = collect_networks(posterior)
     room = max(4, STORE_BYTES // (bytes_per_draw(posterior) * plan.chains))
     most_draws = min(max(4, math.ceil(2 * plan.wanted / plan.chains)), plan.most, room)
-    options: dict[str, Any] = {} if plan.step_size is None else {"step_size": plan.step_size}
     limit = "max_steps"
 
     def run(steps: int, before: Attempt | None) -> Attempt:
@@ -74,19 +76,19 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
         seed += 1
         draws = min(steps, most_draws)
         result = sample(
-            target,
+            start.target if plan.sampler == "auto" else posterior,
             plan.sampler,
             steps=steps // draws * draws,
-            burn_in=burn_in if before is None else max(burn_in // 2, 1),
+            step_size=step_size,
+            burn_in=burn_in if before is None else burn_in // 2,
             thin=steps // draws,
             chains=plan.chains,
             seed=seed,
-            collect=start.collect,
-            initial=initial if before is None else before.result.last,
+            collect=collect,
+            initial=start.positions if before is None else before.result.last,
             progress=plan.progress,
             store=plan.folder(posterior, f"run-{seed}"),
             max_seconds=plan.clock.left(),
-            **options,
         )
         if (result.steps < 4 and before is None) or (result.interrupted and plan.store is not None):
             raise KeyboardInterrupt  # nothing to predict with, or something to resume from
@@ -110,24 +112,32 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
 
 
 def diagnose(result: Result, y: Any) -> dict[str, Any]:
-    """Convergence of the function at the training inputs, of its distance from the targets and of sampled scales.
+    """Convergence of what users look at: ESS of the statistic that has fewest, and its R-hat.
 
-    The smallest ESS and the largest R-hat of them; and the squared distance in units of the noise, which is
-    less than about 1.
+    Monitored are the function at the training inputs and between and beyond them (random projections, and each of the
+    latter), its distance from the targets, the log-likelihood, and sampled scales. ``misfit`` is the squared distance
+    in units of the noise, less than about 1.
     """
-    f = result.draws["f_train"]
+    f, new = result.draws["f_train"], result.draws["f_new"]
     distance = np.mean((f - np.asarray(y)) ** 2, axis=(2, 3))
     noise = result.draws.get("noise")
     scales = [result.draws[name] for name in ("noise", "logit_scale") if name in result.draws]
-    scales = [values for values in scales if np.ptp(values) > 0]
-    values = np.concatenate(
-        [project_predictions(f, count=20), np.stack([distance, *map(np.log, scales)], axis=2)], axis=2
-    )
-    sizes, ratios = ess(values), rhat(values)
-    finite = ratios[np.isfinite(ratios)]
+    logs = [np.log(values) for values in scales if np.ptp(values) > 0]
+    monitored = {
+        "predictions at training inputs": project_predictions(f, count=20),
+        "predictions at new inputs": new.reshape(*new.shape[:2], -1),
+        "log-likelihood": np.stack([result.stats["lp"], distance], axis=2),
+    }
+    if logs:
+        monitored["scales"] = np.stack(logs, axis=2)
+    found = {name: _worst(values) for name, values in monitored.items()}
+    slowest = min(found, key=lambda name: found[name][0])
+    ratios = [ratio for _, ratio in found.values() if ratio is not None]
     return {
-        "ess": float(np.nanmin(sizes)) if np.isfinite(sizes).any() else 0.0,
-        "rhat": float(finite.max()) if finite.size else None,
+        "ess": found[slowest][0],
+        "rhat": max(ratios, default=None),
+        "slowest": slowest,
+        "mean_error": _mean_error(new, noise),
         "misfit": None if noise is None or not noise.all() else float(np.mean(distance / noise**2)),
         "acceptance_rate": result.acceptance_rate,
         "steps": result.steps,
@@ -135,6 +145,22 @@ def diagnose(result: Result, y: Any) -> dict[str, Any]:
         "draws": result.stats["lp"].size,
         "seconds": result.seconds,
     }
+
+
+def _mean_error(f: np.ndarray, noise: np.ndarray | None) -> float:
+    """The Monte Carlo error of the mean of predictions f, where it is largest, in predictive standard deviations."""
+    flat = f.reshape(*f.shape[:2], -1).astype(np.float64)
+    variance = flat.var(axis=(0, 1))
+    whole = variance + (0.0 if noise is None else float(np.mean(noise**2)))
+    errors = np.sqrt(variance / np.maximum(ess(flat), 1.0) / np.where(whole > 0, whole, 1.0))
+    return float(np.nanmax(errors))
+
+
+def _worst(values: np.ndarray) -> tuple[float, float | None]:
+    """The smallest ESS and the largest R-hat of several statistics, chains x draws x statistics."""
+    sizes, ratios = ess(values), rhat(values)
+    ratios = ratios[np.isfinite(ratios)]
+    return float(np.nanmin(sizes)) if np.isfinite(sizes).any() else 0.0, float(ratios.max()) if ratios.size else None
 
 
 def shortcomings(diagnostics: dict[str, Any], wanted: int) -> list[str]:
@@ -147,16 +173,31 @@ def shortcomings(diagnostics: dict[str, Any], wanted: int) -> list[str]:
     return reasons
 
 
-def warn_if_not_converged(diagnostics: dict[str, Any], wanted: int, limit: str, width: int) -> None:
-    """Say what is wrong with the draws of a fit; ``limit`` says what to raise, as ``max_steps=1000``."""
-    reasons = shortcomings(diagnostics, wanted)
-    if reasons:
-        warnings.warn(
-            f"the chains have not converged: {' and '.join(reasons)} after {diagnostics['steps']} steps; raise {limit} "
-            "or the width, or lower target_ess",
-            ConvergenceWarning,
-            stacklevel=4,
+def describe_convergence(diagnostics: dict[str, Any]) -> str:
+    """What was reached, what it means for predictions, and how long the rest would take."""
+    size, ratio, seconds = (diagnostics[name] for name in ("ess", "rhat", "total_seconds"))
+    reasons = shortcomings(diagnostics, diagnostics["wanted"])
+    error = f"Monte Carlo errors of predicted means are at most {diagnostics['mean_error']:.2g} predictive standard "
+    error += "deviations"
+    if not reasons:
+        agreement = "" if ratio is None else f"R-hat is {ratio:.3f} and "
+        return (
+            f"the chains have converged: {agreement}there are {size:.0f} effective draws of the slowest statistic, "
+            f"{diagnostics['slowest']}, after {in_words(seconds)} of sampling; {error}"
         )
+    times = max(diagnostics["wanted"] / max(size, 1.0), 2.0 if ratio is None or ratio > RHAT_LIMIT else 1.0)
+    return (
+        f"the chains have not converged: {' and '.join(reasons)} after {diagnostics['steps']} steps, "
+        f"{in_words(seconds)} of sampling (slowest: {diagnostics['slowest']}); {error}; about "
+        f"{in_words((times - 1) * seconds)} more are needed"
+    )
+
+
+def warn_if_not_converged(diagnostics: dict[str, Any], limit: str, width: int) -> None:
+    """Say what is wrong with the draws of a fit; ``limit`` says what to raise, as ``max_steps=1000``."""
+    if shortcomings(diagnostics, diagnostics["wanted"]):
+        text = f"{describe_convergence(diagnostics)}; raise {limit}, or lower target_ess"
+        warnings.warn(text, ConvergenceWarning, stacklevel=4)
     misfit = diagnostics["misfit"]
     if misfit is not None and misfit > MISFIT_LIMIT:
         warnings.warn(

@@ -40,9 +40,9 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
     on the labels in the infinite-width limit.
 
     Args:
-        likelihood: ``"softmax"``: the outputs are logits, whose scale is sampled with the chain. ``"regression"``: the
-            fast alternative, the paper's regression on one-hot labels minus 0.1, in which a class is predicted with
-            the probability that its noisy output is the largest; its ``noise`` is at least 0.05 unless given.
+        likelihood: ``"regression"``: the paper's regression on one-hot labels minus 0.1, in which a class is predicted
+            with the probability that its noisy output is the largest; its ``noise`` is at least 0.05 unless given.
+            ``"softmax"``: the outputs are logits, whose scale is sampled with the chain, which takes longer.
 
     Attributes:
         classes_: The class labels, in the order of the columns of probabilities.
@@ -52,7 +52,7 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         >>> probabilities = model.predict_proba(x_new)
     """
 
-    likelihood: str = field(default="softmax", kw_only=True)
+    likelihood: str = field(default="regression", kw_only=True)
 
     def fit(self, X: Any, y: Any) -> WideBNNClassifier:
         """Sample the posterior.
@@ -69,7 +69,9 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         """
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
-        is_softmax = check_choice("likelihood", self.likelihood, ("softmax", "regression")) == "softmax"
+        is_softmax = check_choice("likelihood", self.likelihood, ("regression", "softmax")) == "softmax"
+        if is_softmax and self._is_limit:
+            raise WidebnnError("likelihood='softmax' needs a finite width; use 'regression', which is exact.")
         if is_softmax and self.noise is not None:
             raise WidebnnError(f"noise={self.noise!r} belongs to likelihood='regression'; leave it out.")
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -79,7 +81,7 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         self.y_mean_, self.y_scale_ = np.full(len(self.classes_), LABEL_SHIFT), np.ones(len(self.classes_))
 
         def build(x: Any, dtype: Any, chosen: Any) -> Any:
-            network = chosen.network(x.shape[1], self.width)
+            network = chosen.network(x.shape[1], self._units)
             if is_softmax:
                 network = _with_unit_outputs(network, x)
                 # With fewer inputs than rows function values do not save a thing, and a kernel's root costs much.

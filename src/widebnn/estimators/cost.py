@@ -21,8 +21,6 @@ QUICK = 2e7
 """Multiplications of a gradient below which it takes about a millisecond, and nobody needs to be told."""
 TURN = 20
 """Gradients of a step of Hilbert-space HMC, about."""
-PILOT_GRADIENTS = 6
-"""Gradients of a step of it on the way to the bulk of the posterior."""
 EFFECTIVE = 0.5
 """Effective draws per step where chains mix well."""
 SEARCH_SECONDS = 2.7
@@ -78,7 +76,7 @@ def gradients(sampler: str, chains: int, burn_in: int, wanted: int, most: int) -
     a_step = TURN if sampler in ("auto", "hilbert_hmc") else 1
     before: float = burn_in * a_step
     if sampler == "auto":
-        before = STEPS + burn_in * PILOT_GRADIENTS + burn_in / 2 * a_step
+        before = STEPS + burn_in * a_step
     steps = min((TRIAL + MARGIN) * wanted / chains / EFFECTIVE, most)
     return chains * (before + LEAST_DRAWS * a_step), chains * (before + max(steps, LEAST_DRAWS) * a_step)
 

@@ -105,7 +105,7 @@ def collect_networks(target: Posterior) -> Collect:
     That is the function at the training inputs (``f_train``) and at ``new_inputs`` (``f_new``), its readout averaged
     out; and with Gaussian noise ``log_left_out``, the log-density of each row given all others and the hidden layers.
     """
-    probes = new_inputs(np.asarray(target.x))
+    probes = jnp.asarray(new_inputs(np.asarray(target.x)))
     copies, outputs = copies_of_readout(target), target.y.shape[1]
 
     def readouts(key: Any, z: Any, psi: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.inspection import permutation_importance
 
 from widebnn.estimators.ensemble import ROWS, Ensemble
+from widebnn.estimators.limit import Limit
 
 NETWORKS = 100
 """Networks of the ensemble that importances are computed with."""
@@ -53,6 +54,8 @@ def column_importances(model: Any, x: np.ndarray, y: np.ndarray, groups: Sequenc
     return found.importances_mean
 
 
-def _thinned(ensemble: Ensemble) -> Ensemble:
+def _thinned(ensemble: Ensemble | Limit) -> Ensemble | Limit:
+    if isinstance(ensemble, Limit):
+        return ensemble
     step = -(-len(ensemble.noise) // NETWORKS)
     return jax.tree.map(lambda leaf: leaf[::step], ensemble)

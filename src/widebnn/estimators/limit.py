@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -36,6 +37,14 @@ class Limit:
     """rows x outputs."""
     noise: np.ndarray
     """One number, with one axis: the standard deviation of a new observation."""
+
+    @classmethod
+    def of(cls, x: np.ndarray, y: Any, noise: float) -> Limit:
+        """From standardised inputs and targets."""
+        return cls(x, np.asarray(y, np.float64), np.array([noise]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_factored"}
 
     def at(self, network: DenseNetwork, x: np.ndarray) -> Iterator[Function]:
         """The function at inputs x, some rows after the other; there is one mean and there are no draws."""

@@ -22,6 +22,7 @@ from widebnn.errors import WidebnnError, check_fields
 from widebnn.estimators.base import WideBNN
 from widebnn.estimators.classifier import WideBNNClassifier
 from widebnn.estimators.ensemble import Ensemble
+from widebnn.estimators.limit import Limit
 from widebnn.estimators.regressor import WideBNNRegressor
 from widebnn.limits import Hyperparameters
 from widebnn.networks.dense import DenseNetwork, Layer, dense
@@ -36,7 +37,7 @@ NEEDED = {
     "WideBNNRegressor": ("n_features_in_", "x_mean_", "x_scale_", "y_mean_", "y_scale_", "y_bend_", "single_output_"),
     "WideBNNClassifier": ("n_features_in_", "x_mean_", "x_scale_", "y_mean_", "y_scale_", "classes_"),
 }
-RUN_GROUPS = ("posterior", "sample_stats", "observed_data")
+RUN_GROUPS = ("posterior", "sample_stats", "observed_data", "log_likelihood")
 
 
 def save(model: WideBNN, path: str | os.PathLike[str]) -> Path:
@@ -76,10 +77,8 @@ def save(model: WideBNN, path: str | os.PathLike[str]) -> Path:
         "run": {} if run is None else run.attrs,
     }.items():
         header[section] = _plain(section, values, header["text"], arrays)
-    for i, layer in enumerate(model.ensemble_.hidden):
-        arrays |= {f"layer{i}/{name}": np.asarray(array) for name, array in layer._asdict().items()}
-    arrays |= {f"ensemble/{name}": getattr(model.ensemble_, name) for name in Ensemble._fields if name != "hidden"}
-    for group in RUN_GROUPS if run is not None else ():
+    arrays |= _ensemble_arrays(model.ensemble_)
+    for group in run.children if run is not None else ():
         arrays |= {f"{group}/{name}": array.values for name, array in run[group].data_vars.items()}
     make_folder(path.parent)
     with output(path):
@@ -160,6 +159,16 @@ def _plain(
     return plain
 
 
+def _ensemble_arrays(ensemble: Ensemble | Limit) -> dict[str, np.ndarray]:
+    """What predictions are made with, by place."""
+    if isinstance(ensemble, Limit):
+        return {f"limit/{field.name}": getattr(ensemble, field.name) for field in dataclasses.fields(ensemble)}
+    arrays = {f"ensemble/{name}": getattr(ensemble, name) for name in Ensemble._fields if name != "hidden"}
+    for i, layer in enumerate(ensemble.hidden):
+        arrays |= {f"layer{i}/{name}": np.asarray(array) for name, array in layer._asdict().items()}
+    return arrays
+
+
 def _restore(header: dict[str, Any], arrays: dict[str, np.ndarray], posterior: bool) -> Any:
     """The estimator, every part of it compared with the others."""
     sections: dict[str, dict[str, Any]] = {}
@@ -181,11 +190,14 @@ def _restore(header: dict[str, Any], arrays: dict[str, np.ndarray], posterior: b
         check_fields(part)
         setattr(model, f"{name}_", part)
     dense(**dataclasses.asdict(model.network_))  # which checks the ranges
-    layers = [Layer(**sections[f"layer{i}"]) for i in range(len(model.network_.widths))]
-    model.ensemble_ = Ensemble(hidden=tuple(layers), **sections["ensemble"])
+    if model.width == math.inf:
+        model.ensemble_ = Limit(**sections["limit"])
+    else:
+        layers = [Layer(**sections[f"layer{i}"]) for i in range(len(model.network_.widths))]
+        model.ensemble_ = Ensemble(hidden=tuple(layers), **sections["ensemble"])
     _check_shapes(model)
     if posterior and header["run"]:
-        groups = {name: sections[name] for name in RUN_GROUPS}
+        groups = {name: sections[name] for name in RUN_GROUPS if name in sections}
         model.posterior_ = datatree(groups, values["run"])
     return model
 
@@ -200,13 +212,18 @@ def _tuples(value: Any) -> Any:
 def _check_shapes(model: Any) -> None:
     """Refuse arrays that do not belong to one model."""
     ensemble, sizes = model.ensemble_, (model.network_.input_dim, *model.network_.widths)
-    draws, features, outputs = ensemble.mean.shape
-    expected: dict[str, tuple[int, ...]] = {"mean": (draws, model.network_.feature_dim, outputs), "noise": (draws,)}
-    expected["readout"] = (draws, features, outputs, ensemble.readout.shape[-1])
-    found: dict[str, Any] = ensemble._asdict()
-    for i, layer in enumerate(found.pop("hidden")):
-        expected |= {f"w{i}": (draws, *sizes[i : i + 2]), f"b{i}": (draws, sizes[i + 1])}
-        found |= {f"w{i}": layer.w, f"b{i}": layer.b}
+    expected: dict[str, tuple[int, ...]]
+    if isinstance(ensemble, Limit):
+        rows, outputs = ensemble.y.shape
+        expected, found = {"x": (rows, sizes[0]), "y": (rows, outputs), "noise": (1,)}, dict(vars(ensemble))
+    else:
+        draws, features, outputs = ensemble.mean.shape
+        expected = {"mean": (draws, model.network_.feature_dim, outputs), "noise": (draws,)}
+        expected["readout"] = (draws, features, outputs, ensemble.readout.shape[-1])
+        found = ensemble._asdict()
+        for i, layer in enumerate(found.pop("hidden")):
+            expected |= {f"w{i}": (draws, *sizes[i : i + 2]), f"b{i}": (draws, sizes[i + 1])}
+            found |= {f"w{i}": layer.w, f"b{i}": layer.b}
     for name in ("x_mean_", "x_scale_", "y_mean_", "y_scale_", "y_bend_"):
         if getattr(model, name, None) is not None:
             expected[name], found[name] = sizes[:1] if name[0] == "x" else (outputs,), getattr(model, name)

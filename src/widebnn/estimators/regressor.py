@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from arviz_base import from_dict
+from arviz_stats import loo
 from scipy.special import logsumexp, ndtr
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_consistent_length, check_random_state
@@ -14,13 +16,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from widebnn.errors import WidebnnError, check_choice, check_integer, check_numbers
 from widebnn.estimators.base import NOISE_PRIOR, WideBNN
 from widebnn.estimators.ensemble import Function, Mixture, mixture_quantiles, predictive
+from widebnn.estimators.limit import Limit
 from widebnn.estimators.transform import TargetScale, choose_asinh
 from widebnn.likelihoods import Gaussian, HeavyTails
 from widebnn.limits import Hyperparameters
 from widebnn.posteriors import posterior
+from widebnn.sampling import Result
 
 COMPONENTS = 1000
 """Most components of the predictive mixture that quantiles look at."""
+LIMIT_ROWS = 5000
+"""With more rows the score of the limit, which takes their cube, is not computed."""
 
 
 @dataclass(eq=False, repr=False)
@@ -75,6 +81,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         def standard_targets(x: Any, seed: Any) -> Any:
             self.y_bend_, self.y_mean_, self.y_scale_ = TargetScale.of(y, self._choose_asinh(x, y, seed))
             has_equal_noise = self.noise_tails == "normal" or self.noise is not None or self.y_bend_ is not None
+            has_equal_noise = has_equal_noise or self._is_limit
             row_noise = False if has_equal_noise else True if self.noise_tails == "heavy" else None
             return self._scale.forward(y), {"row_noise": row_noise}
 
@@ -83,13 +90,52 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
                 likelihood: Any = HeavyTails(*chosen.row_noise)
             else:
                 likelihood = Gaussian(NOISE_PRIOR if self.noise == "sample" else chosen.noise)
-            network = chosen.network(x.shape[1], self.width)
+            network = chosen.network(x.shape[1], self._units)
             return posterior(network, x, self._scale.forward(y), likelihood=likelihood, dtype=dtype)
 
-        self._fit(X, standard_targets, build)
+        result = self._fit(X, standard_targets, build)
         slope = np.exp(self._scale.log_derivative(np.median(y, axis=0)))
         self.noise_ = float(np.mean(self.ensemble_.noise)) / slope
+        self._leave_one_out(X, y, result)
         return self
+
+    def _leave_one_out(self, x: np.ndarray, y: np.ndarray, result: Result | None) -> None:
+        """The score of the fit and of its limit, per row and in units of y; the fit's by row into ``posterior_``."""
+        change = np.sum(self._scale.log_derivative(y), axis=1)
+        if result is not None:
+            logs = result.draws["log_left_out"].astype(np.float64) + change
+            group = from_dict({"log_likelihood": {"y": logs}}, dims={"y": ["row"]})
+            self.posterior_["log_likelihood"] = group["log_likelihood"]
+            self.diagnostics_["loo"] = float(self.loo().elpd) / len(y)
+        if len(x) <= LIMIT_ROWS:
+            limit: Any = self.ensemble_
+            if result is not None:
+                limit = Limit.of(
+                    (x - self.x_mean_) / self.x_scale_, self._scale.forward(y), self.hyperparameters_.noise
+                )
+            score = float(np.mean(limit.log_left_out(self.network_) + change))
+            self.diagnostics_["loo" if result is None else "limit_loo"] = score
+
+    def loo(self) -> Any:
+        """Leave-one-out cross-validation without refitting, in the form of ArviZ.
+
+        Each draw gives log p(y_i | all other rows, hidden layers) in closed form, with the readout (and with heavy
+        tails the noise of row i) integrated out; Pareto-smoothed importance sampling corrects the hidden layers, which
+        have seen row i. What is left to correct is little, so that its weights are far more even than usual.
+
+        Returns:
+            ``arviz_stats.ELPDData``: ``elpd`` (sum over rows, in units of y), its standard error, ``pareto_k``.
+
+        Raises:
+            WidebnnError: There are no chains, at infinite width; ``report`` has the exact score.
+
+        Examples:
+            ``arviz_stats.compare({"narrow": narrow.loo(), "wide": wide.loo()})``
+        """
+        check_is_fitted(self)
+        if self._is_limit:
+            raise WidebnnError("loo is for finite widths; report() has the exact leave-one-out score of the limit.")
+        return loo(self.posterior_, pointwise=True)
 
     def _check_combinations(self) -> None:
         transform = check_choice("target_transform", self.target_transform, ("auto", "asinh", "none"))
@@ -98,6 +144,8 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
             raise WidebnnError(
                 f"noise={self.noise!r} is the same for all rows, noise_tails='heavy' is not; leave one out."
             )
+        if tails == "heavy" and self._is_limit:
+            raise WidebnnError("noise_tails='heavy' needs a finite width: the limit is exact for normal noise only.")
         if tails == "heavy" and transform == "asinh":
             raise WidebnnError(
                 "target_transform='asinh' needs noise_tails='normal': transformed heavy tails have no mean."

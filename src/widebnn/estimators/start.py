@@ -1,7 +1,7 @@
-"""Where the chains of a fit start, in which coordinates, and in which precision.
+"""Where the chains of a fit start, with which step size, and in which precision.
 
 Tables often have little noise and nearly equal rows, where float32 is not exact enough. Its error is measured where the
-chains are: at the end of the climb, and again after the burn-in of short trajectories.
+chains are: at the end of the climb, and again after the burn-in.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -17,12 +17,9 @@ import numpy as np
 
 from widebnn.errors import PrecisionWarning
 from widebnn.estimators.ascent import ascend
-from widebnn.estimators.cost import PILOT_GRADIENTS
-from widebnn.estimators.ensemble import collect_networks
 from widebnn.estimators.plan import Plan
 from widebnn.posteriors import Posterior
 from widebnn.precision import double_precision, one_blas_thread
-from widebnn.samplers.preconditioning import Scaling
 from widebnn.samplers.target import Target
 from widebnn.sampling import sample
 from widebnn.sampling.rounding import BULK_TOLERANCE, START_STEPS, START_TOLERANCE, precision_error
@@ -31,33 +28,24 @@ MOST_PILOTS = 6
 """How often the way to the bulk may be as long as the burn-in."""
 PILOT_SHARE = 0.5
 """Of the time of a fit: no further pilot is begun after it."""
-NO_SCALING = Scaling(())
 SAFELY = 0.5
 """The part of what sample() tolerates that float32 may be wrong by where the chains start."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """A posterior, the coordinates its chains move in, and where they start."""
+    """A posterior, where its chains start, and with which step size."""
 
     posterior: Posterior
     positions: Any
-    """One for every chain, stacked, in the coordinates of the posterior."""
-    scaling: Scaling = NO_SCALING
+    """One for every chain, stacked."""
+    step_size: float | None = None
+    """The geometric mean of what the chains have found; None where it was given."""
 
     @property
     def target(self) -> Target:
-        """What the sampler sees."""
-        return self.scaling.apply(self.posterior) if self.scaling.precisions else self.posterior
-
-    @property
-    def initial(self) -> Any:
-        """The positions in the coordinates of the target."""
-        return _stacked([self.scaling.to_v(position) for position in _unstacked(self.positions)])
-
-    def collect(self, key: jax.Array, v: Any) -> dict[str, jax.Array]:
-        """The networks of a draw."""
-        return collect_networks(self.posterior)(key, self.scaling.to_u(v))
+        """What the sampler sees; without what sample() says of precision, which is measured here."""
+        return Target(self.posterior.log_likelihood, self.posterior.sample_reference)
 
 
 def start_precisely(build: Callable[[str], Posterior], plan: Plan, seed: int) -> Start:
@@ -69,7 +57,7 @@ def start_precisely(build: Callable[[str], Posterior], plan: Plan, seed: int) ->
             continue
         if plan.sampler != "auto":
             return start
-        start = _scaled_by_curvature(start, plan, seed)
+        start = _warmed_up(start, plan, seed)
         if _is_precise(start, seed):
             return start
     raise AssertionError("float64 has no rounding error")
@@ -112,8 +100,7 @@ def rounding_error(target: Posterior, positions: Any, seed: int) -> float:
 
 def warn_of_rounding(start: Start, last: Any, seed: int) -> None:
     """Say so where float32 turns out not to be exact enough at the end of the chains."""
-    ends = [start.scaling.to_u(position) for position in _unstacked(last)]
-    error = rounding_error(start.posterior, _stacked(ends), seed)
+    error = rounding_error(start.posterior, last, seed)
     if error >= BULK_TOLERANCE:
         warnings.warn(
             f"float32 features change what the chains follow by about {error:.2g} where they end: use more noise, or "
@@ -132,36 +119,40 @@ def _unstacked(positions: Any) -> list[Any]:
     return [jax.tree.map(lambda leaf: leaf[i], positions) for i in range(chains)]  # noqa: B023
 
 
-def _scaled_by_curvature(start: Start, plan: Plan, seed: int) -> Start:
-    """Coordinates scaled by the curvature where chains are after a burn-in of short trajectories."""
-    posterior, last = start.posterior, start.positions
-    # Without what sample() says of precision: it is measured again where the pilot ends.
-    target = Target(posterior.log_likelihood, posterior.sample_reference)
+def _warmed_up(start: Start, plan: Plan, seed: int) -> Start:
+    """The chains after as many burn-ins as it takes until their log-likelihood no longer drifts.
+
+    All chains then have the same step size: one that has missed its own in a short burn-in would hardly move.
+    """
+    half = max(plan.burn_in // 2, 2)
     for attempt in range(MOST_PILOTS):
         pilot = sample(
-            target,
+            start.target,
             "hilbert_hmc",
-            num_steps=PILOT_GRADIENTS,
-            steps=max(plan.burn_in - plan.burn_in // 2, 2),
-            burn_in=plan.burn_in // 2,
+            step_size=plan.step_size,
+            steps=half,
+            burn_in=plan.burn_in - half,
             chains=plan.chains,
             seed=seed + 7919 * attempt,
             collect=lambda key, u: {},
-            initial=last,
+            initial=start.positions,
             progress=plan.progress,
-            store=plan.folder(posterior, f"pilot-{attempt}"),
+            store=plan.folder(start.posterior, f"warm-up-{attempt}"),
+            max_seconds=plan.clock.left(PILOT_SHARE),
         )
         if pilot.interrupted:
             raise KeyboardInterrupt
-        last = pilot.last
+        step_size = None if pilot.step_size is None else float(np.exp(np.log(pilot.step_size).mean()))
+        start = replace(start, positions=pilot.last, step_size=step_size)
         if not _drifts(pilot.stats["lp"]) or not plan.clock.left(PILOT_SHARE):
             break
-    scaling = Scaling.by_curvature(posterior, jax.tree.map(lambda leaf: leaf[0], last))
-    return Start(posterior, last, scaling)
+    return start
 
 
 def _drifts(lp: np.ndarray) -> bool:
     """Whether the log-likelihood of some chain (chains x steps) is still on its way: its second half is elsewhere."""
     half = lp.shape[1] // 2
+    if half < 2:
+        return True
     before, after = lp[:, :half], lp[:, half:]
     return bool(np.any(np.abs(after.mean(axis=1) - before.mean(axis=1)) > 1.5 * after.std(axis=1) + 1.0))

@@ -69,7 +69,7 @@ class HeavyTails(ConditionallyGaussian):
         errors, variance = self.condition(psi, y, z).leave_one_out()  # both in units of the noise of the row
         of_function = (variance - 1) * noise**2
         nodes, weights = hermegauss(NODES)
-        std = jnp.sqrt(of_function[:, None] + self.prior.at(nodes) ** 2)[..., None]
+        std = jnp.sqrt(of_function[:, None] + self.prior.at(jnp.asarray(nodes)) ** 2)[..., None]
         logs = jax.scipy.stats.norm.logpdf((errors * noise[:, None])[:, None], 0.0, std).sum(axis=2)
         return jax.scipy.special.logsumexp(logs, axis=1, b=weights / weights.sum())
 

@@ -16,11 +16,12 @@ from widebnn.samplers.algorithm import Info, SamplingAlgorithm
 
 
 class TunedState(NamedTuple):
-    """State of the sampler, of the tuner, and the number of steps taken."""
+    """State of the sampler, of the tuner, the number of steps taken, and the step size found so far."""
 
     inner: Any
     tuner: Any
     steps: jax.Array
+    step_size: jax.Array
 
     @property
     def position(self) -> Any:
@@ -54,15 +55,16 @@ def tuned(build: Callable[[jax.Array], SamplingAlgorithm], tuner: Tuner, burn_in
     """``build(step_size)`` with the step size tuned over the first ``burn_in`` steps."""
 
     def init(position: Any) -> TunedState:
-        return TunedState(build(jnp.asarray(0.1)).init(position), tuner.init(), jnp.zeros((), jnp.int32))
+        start = tuner.init()
+        return TunedState(build(jnp.asarray(0.1)).init(position), start, jnp.zeros((), jnp.int32), tuner.final(start))
 
     def step(key: jax.Array, state: TunedState) -> tuple[TunedState, Info]:
         adapting = state.steps < burn_in
-        step_size = jnp.where(adapting, tuner.exploring(state.tuner, state.steps), tuner.final(state.tuner))
+        step_size = jnp.where(adapting, tuner.exploring(state.tuner, state.steps), state.step_size)
         inner, info = build(step_size).step(key, state.inner)
         updated = tuner.update(state.tuner, step_size, info)
         memory = jax.tree.map(lambda new, old: jnp.where(adapting, new, old), updated, state.tuner)
-        return TunedState(inner, memory, state.steps + 1), info
+        return TunedState(inner, memory, state.steps + 1, tuner.final(memory)), info
 
     return SamplingAlgorithm(init, step)
 

@@ -38,6 +38,8 @@ class Result:
     compile_seconds: float
     burn_in_acceptance_rate: float
     interrupted: bool
+    step_size: np.ndarray | None
+    """The step size that every chain has found; None where it was given."""
     last: Any
     """The positions after the last step, stacked over chains: pass them as ``initial`` to continue."""
 

@@ -76,8 +76,8 @@ def sample(
         store: A folder for draws and checkpoints. The same call resumes a run that was stopped or killed and ends with
             the same bits (up to rounding if the number of cores or devices is another); more ``steps`` extend it.
         checkpoint_seconds: Time between checkpoints; Ctrl-C and SIGTERM write one too.
-        max_seconds: Begin no more draws once the call has taken so long: at least ten per chain are made, after the
-            whole burn-in. How many depends on the speed of the machine; each is the same as without a limit.
+        max_seconds: End once the call has taken so long: without draws in the burn-in, and with at least ten per chain
+            after it. How many depends on the speed of the machine; each is the same as without a limit.
         mesh: Devices for the chains and hidden units (``widebnn.device_mesh``), also of several processes that all
             make this call; the draws are the same up to the rounding of sums over units.
         **options: Options of the sampler, for example ``step_size=0.1``.
@@ -161,16 +161,18 @@ def _run(
     with Progress(whole, plan.chains, show) as bar, Stop(saver.interval is not None) as stop:
         bar.skip(trace.burned + trace.done * plan.thin)
         is_fresh = trace.done == 0
-        for t, count in _chunks(trace.burned, plan.burn_in, plan.burn_in, stop, saver):
+        for t, count in _chunks(trace.burned, plan.burn_in, plan.burn_in, stop, saver, deadline, least=0):
             totals = states.advance(t, count)
             trace.burn_totals += totals.sum(axis=0)
             trace.burned = t + count
             bar.update("burn-in", count, totals[:, 0].mean() / count)
-        if is_fresh and trace.burned and not stop.asked:
+        is_burned = trace.burned == plan.burn_in
+        if is_fresh and trace.burned and is_burned and not stop.asked:
             rate = trace.burn_totals[0] / (trace.burned * plan.chains)
             precision.in_bulk("after warm-up", trace.burn_totals[3] > 0, rate, trace.burned)
         before, began = trace.seconds, time.perf_counter()
-        for start, count in _chunks(trace.done, plan.draws, states.rows, stop, saver, deadline):
+        draws = plan.draws if is_burned else 0
+        for start, count in _chunks(trace.done, draws, states.rows, stop, saver, deadline):
             trace.keep(states.gather(plan.burn_in + start * plan.thin, count), count)
             trace.seconds = before + time.perf_counter() - began
             bar.update("sampling", count * plan.thin, trace.stats["acceptance_rate"][:, start : trace.done].mean())
@@ -178,19 +180,19 @@ def _run(
     stop.pass_on()
     if stop.asked:
         warnings.warn(f"interrupted: {trace.done} of {plan.draws} draws per chain were kept", stacklevel=3)
-    else:
+    elif trace.done:
         rate, gradients = (trace.stats[name][:, : trace.done].mean(axis=1) for name in ("acceptance_rate", "gradients"))
         precision.in_bulk("at the end", bool(gradients.any()), rate.min(), trace.done * plan.thin)
     return stop.asked
 
 
 def _chunks(
-    start: int, total: int, most: int, stop: Stop, saver: Saver, deadline: float = math.inf
+    start: int, total: int, most: int, stop: Stop, saver: Saver, deadline: float, least: int = LEAST_DRAWS
 ) -> Iterator[tuple[int, int]]:
-    """(start, count) of chunks that take about CHUNK_SECONDS each, with checkpoints between them."""
+    """(start, count) of chunks of about CHUNK_SECONDS each, with checkpoints between; ``least`` whatever the time."""
     count, due = 1, False
     while start < total:
-        end = min(total, max(start, LEAST_DRAWS)) if time.perf_counter() > deadline else total
+        end = min(total, max(start, least)) if time.perf_counter() > deadline else total
         count = min(max(count, 1), most, end - start)
         count, due, stop.asked = saver.states.place.agree(count, due, stop.asked)
         if due:

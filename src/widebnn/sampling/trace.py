@@ -93,6 +93,7 @@ class Trace:
 
     def result(self, target: Target, plan: Plan, states: Chains, interrupted: bool) -> Result:
         """What sample() returns."""
+        sizes = [size for state in states.states for size in states.place.to_host(getattr(state, "step_size", None))]
         last = [position for state in states.states for position in states.place.to_host(state.position)]
         return Result(
             draws={name: array[:, : self.done] for name, array in self.kept.items()},
@@ -107,6 +108,7 @@ class Trace:
             compile_seconds=self.compile_seconds,
             burn_in_acceptance_rate=self.burn_totals[0] / max(self.burned * plan.chains, 1),
             interrupted=interrupted,
+            step_size=None if sizes[0] is None else np.array(sizes, np.float64),
             last=jax.tree.map(lambda *leaves: np.stack(leaves), *last),
         )
 

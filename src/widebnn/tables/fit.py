@@ -43,7 +43,7 @@ class TableFit:
         classify: The target is a class: predict probabilities of its values.
         drop: Column to leave out, such as an identifier; may be given repeatedly.
         text: Column whose numbers are names of categories; may be given repeatedly.
-        width: Units per hidden layer.
+        width: Units per hidden layer; inf for the limit of infinite width, an exact Gaussian process.
         depth: Number of hidden layers; by default 1 or 2, by the evidence, or 1 with many rows.
         activation: Activation; by default gelu, relu or erf, by the evidence.
         noise: Standard deviation of an observation, in units of the target, by default by the evidence; sample makes it
@@ -52,7 +52,7 @@ class TableFit:
         transform: Predict asinh(target / b) where errors grow with the target; everything is reported in its own units.
             auto does so where the evidence is clearly for it.
         tails: Tails of the errors: heavy where a few are much larger than most; auto where that is clearly better.
-        likelihood: With classify: softmax, the default, or regression on 0/1 targets, which is faster.
+        likelihood: With classify: regression on 0/1 targets, the default, or softmax, which takes longer.
         chains: Number of independent chains.
         burn_in: Steps per chain that are discarded first.
         target_ess: Effective draws that chains are run for, about.
@@ -74,7 +74,7 @@ class TableFit:
     classify: bool = False
     drop: list[str] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
-    width: int = 1024
+    width: int | str = 256
     depth: int | None = None
     activation: ClosedFormActivation | None = None
     noise: float | str | None = None
@@ -94,6 +94,10 @@ class TableFit:
         check_integer("seed", self.seed, 0, 2**32 - 1)
         for name in ("table", "out"):  # a fit may be resumed from another folder
             object.__setattr__(self, name, os.path.abspath(getattr(self, name)))
+        if self.width != "inf":
+            if not str(self.width).isdecimal():
+                raise WidebnnError(f"width must be a whole number or inf, got {self.width!r}.")
+            object.__setattr__(self, "width", int(self.width))
         if self.noise not in (None, "sample"):
             object.__setattr__(self, "noise", check_real("noise", self.noise, above=0))  # type: ignore[arg-type]
         if self.max_minutes == math.inf:
@@ -160,6 +164,7 @@ class TableFit:
         apart = ("table", "target", "out", "classify", "drop", "text", "transform", "tails", "likelihood", "seed")
         parameters = {name: value for name, value in asdict(self).items() if name not in apart}
         parameters |= {"random_state": self.seed, "store": str(self.running)}
+        parameters["width"] = math.inf if self.width == "inf" else self.width
         if not self.classify:
             if self.likelihood is not None:
                 raise WidebnnError(f"likelihood {self.likelihood} is for classes; add --classify or leave it out.")
@@ -167,7 +172,7 @@ class TableFit:
         for name in ("transform", "tails"):
             if getattr(self, name) != "auto":
                 raise WidebnnError(f"{name} {getattr(self, name)} is for numbers; leave out either it or --classify.")
-        return WideBNNClassifier(likelihood=self.likelihood or "softmax", **parameters)
+        return WideBNNClassifier(likelihood=self.likelihood or "regression", **parameters)
 
 
 def describe_model(model: TableModel) -> dict[str, Any]:
@@ -184,6 +189,8 @@ def describe_model(model: TableModel) -> dict[str, Any]:
     rows["log evidence (infinite width)"] = chosen.log_evidence
     for name in ("weight", "bias", "readout_weight", "readout_bias"):
         rows[f"prior std: {name.replace('_', ' ')}"] = getattr(chosen, f"{name}_std")
+    if not found:  # the limit has no chains
+        return rows
     rows |= {"draws": found["draws"], "effective draws": found["ess"], "largest R-hat": found["rhat"]}
     return rows | {"acceptance rate": found["acceptance_rate"], "steps per chain": found["steps"]}
 

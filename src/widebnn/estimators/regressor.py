@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from arviz_base import from_dict
-from arviz_stats import loo
+from arviz_stats import loo  # type: ignore[attr-defined]
 from scipy.special import logsumexp, ndtr
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_consistent_length, check_random_state

@@ -6,6 +6,7 @@ number of chains or the progress display. All chains run the same compiled singl
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -13,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from widebnn.errors import WidebnnError
+from widebnn.precision import double_precision
 from widebnn.samplers import SamplingAlgorithm
 from widebnn.samplers.target import Target
 from widebnn.sampling.collect import Collect
-from widebnn.sampling.placement import Placement, physical_memory, position_shapes
+from widebnn.sampling.placement import Placement, cores, physical_memory, position_shapes
 
 BUFFER_BYTES = 2**26
 """How much a chunk may hold on the device before it is moved to the host."""
@@ -92,18 +94,33 @@ class Chains:
 
     def advance(self, t: int, count: int) -> np.ndarray:
         """Make ``count`` steps from step t on; chains x sums of ``Totals``."""
-        groups = zip(self.states, self.step_keys, strict=True)
-        outputs = [self._advance_group(*own, np.int64(t), np.int64(count)) for own in groups]
-        self.states = [state for state, _ in jax.block_until_ready(outputs)]
+        outputs = self._together(self._advance_group, t, count, self.states, self.step_keys)
+        self.states = [state for state, _ in outputs]
         return np.array([totals for _, group in outputs for totals in self.place.to_host(group)], np.float64)
 
     def gather(self, t: int, count: int) -> list[Any]:
         """Make ``count`` draws, each after ``thin`` steps, from step t on; for each chain (statistics, kept)."""
-        groups = zip(self.states, self.buffers, self.step_keys, strict=True)
-        outputs = [self._gather_group(*own, np.int64(t), np.int64(count)) for own in groups]
-        self.states = [state for state, _ in jax.block_until_ready(outputs)]
+        outputs = self._together(self._gather_group, t, count, self.states, self.buffers, self.step_keys)
+        self.states = [state for state, _ in outputs]
         self.buffers = [buffers for _, buffers in outputs]
         return [rows for buffers in self.buffers for rows in self.place.to_host(buffers)]
+
+    def _together(self, program: Any, t: int, count: int, *arguments: list[Any]) -> list[Any]:
+        """The results of a program for all groups, which run at the same time.
+
+        XLA runs a program with a loop in the thread that calls it, and much of a step keeps one core busy only: on the
+        CPU every group has a thread, and at most as many run at a time as there are cores.
+        """
+
+        def run(*own: Any) -> Any:
+            with double_precision():
+                return jax.block_until_ready(program(*own, np.int64(t), np.int64(count)))
+
+        if self.place.mesh is not None or len(self.states) == 1:
+            groups = zip(*arguments, strict=True)
+            return jax.block_until_ready([program(*own, np.int64(t), np.int64(count)) for own in groups])
+        with ThreadPoolExecutor(cores()) as threads:
+            return list(threads.map(run, *arguments))
 
     def at_start(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The log-likelihood of every chain, and what ``collect`` returns for the first."""

@@ -78,49 +78,51 @@ class Chains:
         self.states = [state for state, _ in started]
         _check_start([health for _, healths in started for health in self.place.to_host(healths)])
 
-    def compile(self, burn_in: int, draws: int) -> None:
-        """Compile the programs for steps without draws and with draws, and allocate their buffers."""
+    def compile(self, draws: int) -> None:
+        """Compile the program and allocate its buffers."""
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.row))
         self.rows = int(np.clip(BUFFER_BYTES // size, 1, min(draws, 1000)))
         slots = jax.tree.map(lambda s: np.zeros((self.rows, *s.shape), s.dtype), self.row)
         self.buffers = [self.place.put([slots] * len(group)) for group in self.place.groups]
         state, key, zero = self.states[0], self.step_keys[0], np.int64(0)
         out = self.place.places(state), "whole"
-        if burn_in:
-            advance = self.place.jit(self._advance, out, shared=2, donate_argnums=0)
-            self._advance_group = _compile(self.place, advance, state, key, zero, zero)
-        gather = self.place.jit(self._gather, out, shared=2, donate_argnums=(0, 1))
-        self._gather_group = _compile(self.place, gather, state, self.buffers[0], key, zero, zero)
+        gather = self.place.jit(self._gather, out, shared=3, donate_argnums=(0, 1))
+        self._program = _compile(self.place, gather, state, self.buffers[0], key, zero, zero, zero)
 
     def advance(self, t: int, count: int) -> np.ndarray:
-        """Make ``count`` steps from step t on; chains x sums of ``Totals``."""
-        outputs = self._together(self._advance_group, t, count, self.states, self.step_keys)
-        self.states = [state for state, _ in outputs]
-        return np.array([totals for _, group in outputs for totals in self.place.to_host(group)], np.float64)
+        """Make ``count`` steps from step t on, of which nothing is kept; chains x sums of ``Totals``.
+
+        It is one draw after so many steps, so that one program serves burn-in and draws.
+        """
+        rows = [statistics for statistics, _ in self._run(t, 1, count)]
+        weights = {"acceptance_rate": count, "accepted": count, "nonfinite": 1, "gradients": 1}
+        return np.array([[row[name][0] * weight for name, weight in weights.items()] for row in rows], np.float64)
 
     def gather(self, t: int, count: int) -> list[Any]:
         """Make ``count`` draws, each after ``thin`` steps, from step t on; for each chain (statistics, kept)."""
-        outputs = self._together(self._gather_group, t, count, self.states, self.buffers, self.step_keys)
-        self.states = [state for state, _ in outputs]
-        self.buffers = [buffers for _, buffers in outputs]
-        return [rows for buffers in self.buffers for rows in self.place.to_host(buffers)]
+        return self._run(t, count, self.thin)
 
-    def _together(self, program: Any, t: int, count: int, *arguments: list[Any]) -> list[Any]:
-        """The results of a program for all groups, which run at the same time.
+    def _run(self, t: int, count: int, thin: int) -> list[Any]:
+        """Run the program for all groups at the same time; for each chain (statistics, kept).
 
         XLA runs a program with a loop in the thread that calls it, and much of a step keeps one core busy only: on the
         CPU every group has a thread, and at most as many run at a time as there are cores.
         """
 
+        shared, groups = (np.int64(t), np.int64(count), np.int64(thin)), (self.states, self.buffers, self.step_keys)
+
         def run(*own: Any) -> Any:
             with double_precision():
-                return jax.block_until_ready(program(*own, np.int64(t), np.int64(count)))
+                return jax.block_until_ready(self._program(*own, *shared))
 
-        if self.place.mesh is not None or len(self.states) == 1:
-            groups = zip(*arguments, strict=True)
-            return jax.block_until_ready([program(*own, np.int64(t), np.int64(count)) for own in groups])
-        with ThreadPoolExecutor(cores()) as threads:
-            return list(threads.map(run, *arguments))
+        if self.place.mesh is None and len(self.states) > 1:
+            with ThreadPoolExecutor(cores()) as threads:
+                outputs = list(threads.map(run, *groups))
+        else:
+            outputs = jax.block_until_ready([self._program(*own, *shared) for own in zip(*groups, strict=True)])
+        self.states = [state for state, _ in outputs]
+        self.buffers = [buffers for _, buffers in outputs]
+        return [rows for buffers in self.buffers for rows in self.place.to_host(buffers)]
 
     def at_start(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The log-likelihood of every chain, and what ``collect`` returns for the first."""
@@ -161,16 +163,16 @@ class Chains:
 
         return jax.lax.fori_loop(0, count, body, (state, Totals.zero()))
 
-    def _gather(self, state: Any, buffers: Any, chain_key: Any, t: Any, count: Any) -> Any:
+    def _gather(self, state: Any, buffers: Any, chain_key: Any, t: Any, count: Any, thin: Any) -> Any:
         def body(i: Any, carry: Any) -> Any:
             state, buffers = carry
-            first = t + i * self.thin
-            state, totals = self._advance(state, chain_key, first, self.thin)
-            _, collect_key = jax.random.split(jax.random.fold_in(chain_key, first + self.thin - 1))
+            first = t + i * thin
+            state, totals = self._advance(state, chain_key, first, thin)
+            _, collect_key = jax.random.split(jax.random.fold_in(chain_key, first + thin - 1))
             statistics = {
                 "lp": state.log_likelihood,
-                "acceptance_rate": totals.acceptance_rate / self.thin,
-                "accepted": totals.accepted / self.thin,
+                "acceptance_rate": totals.acceptance_rate / thin,
+                "accepted": totals.accepted / thin,
                 "nonfinite": totals.nonfinite,
                 "gradients": totals.gradients,
             }

@@ -143,7 +143,7 @@ def _start(states: Chains, plan: Plan, initial: Any) -> PrecisionCheck:
     states.start(plan.seed, initial)
     precision = PrecisionCheck(states)
     precision.at_start()
-    states.compile(plan.burn_in, plan.draws)
+    states.compile(plan.draws)
     return precision
 
 

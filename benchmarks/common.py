@@ -128,8 +128,8 @@ def measure_widths(
     with double_precision():
         for width in widths:
             rows = rows_of(width)
-            report["results"] = report.get("results", []) + rows
-            report["ratios"] = report.get("ratios", []) + ratios(rows)
+            report.setdefault("results", []).extend(rows)
+            report.setdefault("ratios", []).extend(ratios(rows))
             save(report, out)
             jax.clear_caches()
 

@@ -117,8 +117,9 @@ def width_figure(main: list[Row], sizes: list[float], quantities: tuple[str, ...
             for sampler, (colour, _) in STYLES.items():
                 if here := find(main, sampler=sampler, step_size=size):
                     _line(axis, here, shown, sampler)
-                    own = [] if are_rates else np.maximum([row[quantity]["ess"] for row in here], FLOOR)
-                    axis.plot([row["width"] for row in here[: len(own)]], own, color=colour, lw=0.9, linestyle=":")
+                    if not are_rates:
+                        own = np.maximum([row[quantity]["ess"] for row in here], FLOOR)
+                        axis.plot([row["width"] for row in here], own, color=colour, linewidth=0.9, linestyle=":")
             if published:
                 _published(axis, quantity, main, size, 0.0 if are_rates else FLOOR)
             size_axis(axis, sorted({row["width"] for row in main}), log_y=not are_rates)

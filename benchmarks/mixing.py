@@ -140,10 +140,10 @@ def contenders(target: widebnn.Target, position: Any) -> dict[str, Contender]:
     } | peers(target, position)
 
 
-def statistics_of(target: Any) -> Callable[[Any], dict[str, jax.Array]]:
-    """What is followed of a position."""
+def statistics_of(target: Any, inputs: int) -> Callable[[Any], dict[str, jax.Array]]:
+    """What is followed of a position, which carries so many test inputs."""
     project = random_projections(target.sample_reference, 100)
-    outputs = len(target.carry) * target.y.shape[1]
+    outputs = inputs * target.y.shape[1]
     directions = np.random.default_rng(0).normal(size=(outputs, 100)) / math.sqrt(outputs)
     key = jax.random.key(0)
 
@@ -248,7 +248,7 @@ def run_width(width: int, problem: Problem, seconds: float, progress: common.Pro
     target = widebnn.posterior(widebnn.dense(INPUTS, [width]), problem.x, problem.y, noise=NOISE, carry=problem.x_test)
     start = widebnn.sample(target, steps=20, burn_in=150, collect=lambda key, u: {}, progress=False).last
     position = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), start)
-    collect, rows = statistics_of(target), []
+    collect, rows = statistics_of(target, len(problem.x_test)), []
     for name, contender in contenders(target, position).items():
         with one_blas_thread(), jax.enable_x64(contender.allow_double):
             segments = measure(contender, collect, position, seconds)

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -26,7 +27,7 @@ from matplotlib.figure import Figure
 
 import published_recipe
 from widebnn.data import load_dataset
-from widebnn.precision import one_blas_thread
+from widebnn.precision import double_precision, one_blas_thread
 from widebnn.reproduction.figures import legend
 from widebnn.runs.files import write_bytes
 from widebnn.samplers import SAMPLERS
@@ -48,6 +49,10 @@ AUTO = "auto (Hilbert-space HMC)"
 STATISTICS = ("log-likelihood", "predictive mean", "slowest projection")
 BASE = {"n": 256, "width": 1024, "depth": 1, "test inputs": 64}
 TIMES = ("pCN step", "gradient step", "prediction")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#777777", "#F0E442")
+"""Okabe and Ito's, told apart in all common kinds of colour blindness."""
+STYLES = list(zip(COLOURS, "so^DPX*v.", strict=True))
+"""Colours and markers."""
 
 
 class Problem(NamedTuple):
@@ -93,40 +98,58 @@ def save(report: Any, path: Path) -> None:
     write_bytes(path, json.dumps(report, indent=1).encode() + b"\n")
 
 
-def saved_rows(path: Path) -> list[dict[str, Any]]:
-    """All rows of a benchmark so far."""
-    return json.loads(path.read_text())["rows"] if path.exists() else []
+def read(path: Path) -> Any:
+    """What a benchmark measured so far."""
+    return json.loads(path.read_text()) if path.exists() else {"rows": []}
 
 
 def save_row(path: Path, settings: dict[str, Any], row: dict[str, Any], cell_of: Callable[..., Any]) -> None:
     """Add a row, in place of an older one of the same cell; other processes may be doing the same."""
     with path.with_name(f".{path.stem}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        rows = [other for other in saved_rows(path) if cell_of(other) != cell_of(row)]
+        rows = [other for other in read(path)["rows"] if cell_of(other) != cell_of(row)]
         save({"settings": settings, "rows": [*rows, row]}, path)
 
 
-def parser(description: str | None, name: str = "", data_dir: Path = DATA_DIR) -> argparse.ArgumentParser:
-    """A command line with ``--data-dir`` and, for the benchmark ``name``, ``--out``."""
+def parser(description: str | None, name: str = "", data_dir: Path | None = DATA_DIR) -> argparse.ArgumentParser:
+    """A command line with ``--data-dir``, if there are data, and, for the benchmark ``name``, ``--out``."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--data-dir", type=_folder, default=data_dir, help="folder with the data")
+    if data_dir is not None:
+        made.add_argument("--data-dir", type=Path, default=data_dir, help="folder with the data")
     if name:
-        default = Path(f"benchmarks/results/{name}.json")
-        made.add_argument("--out", type=Path, default=default, help="default %(default)s")
+        made.add_argument("--out", type=Path, default=RESULTS / f"{name}.json", help="default benchmarks/results/")
     return made
 
 
-def _folder(text: str) -> Path:
-    if not Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {text}")
-    return Path(text)
+def measure_widths(
+    report: dict[str, Any], widths: list[int], rows_of: Callable[[int], Any], ratios: Callable[..., Any], out: Path
+) -> None:
+    """Measure width after width; the report is saved after each, so that an interrupted run leaves what it measured."""
+    with double_precision():
+        for width in widths:
+            rows = rows_of(width)
+            report.setdefault("results", []).extend(rows)
+            report.setdefault("ratios", []).extend(ratios(rows))
+            save(report, out)
+            jax.clear_caches()
 
 
-def positive(text: str) -> int:
-    """A whole number from 1 on, for argparse."""
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
-    return int(text)
+def finish(report: dict[str, Any], draw: Callable[..., None], places: Callable[..., dict[str, str]], out: Path) -> None:
+    """Save a report and its figure, and print what its page will say."""
+    save(report, out)
+    draw(report, out)
+    print(*places(report).values(), f"Wrote {out} and its figure.", sep="\n\n")
+
+
+def median_seconds(call: Callable[[], Any], repeats: int, count: int = 1) -> float:
+    """Seconds of one of ``count`` repetitions inside a call, the median over several calls after one to warm up."""
+    jax.block_until_ready(call())
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append((time.perf_counter() - began) / count)
+    return statistics.median(times)
 
 
 def in_a_process(file: str, *arguments: str, **environment: str) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import time
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,6 @@ SIZES = {
 }
 REPEATS = 3
 MANY_STEPS = (1_000, 1_000_000)
-STYLES = {"pCN step": ("#0072B2", "s"), "gradient step": ("#D55E00", "o"), "prediction": ("#009E73", "^")}
-STYLES |= {"memory": ("#CC79A7", "D")}
 
 
 def run_one(size: dict[str, int], data_dir: Path) -> dict[str, Any]:
@@ -70,15 +67,9 @@ def time_steps(target: Any, sampler: str, **options: Any) -> float:
 
 def time_predictions(target: Any, x_test: np.ndarray) -> float:
     """Milliseconds per draw of predictions at new inputs."""
-    predict = jax.jit(lambda key, u: target.predict(key, u, x_test).f)
-    u, keys = jax.jit(target.sample_reference)(jax.random.key(0)), jax.random.split(jax.random.key(1), 8)
-    jax.block_until_ready(predict(keys[0], u))
-    times = []
-    for key in keys:
-        began = time.perf_counter()
-        jax.block_until_ready(predict(key, u))
-        times.append(time.perf_counter() - began)
-    return 1000 * statistics.median(times)
+    predict, key = jax.jit(lambda key, u: target.predict(key, u, x_test).f), jax.random.key(1)
+    u = jax.jit(target.sample_reference)(jax.random.key(0))
+    return 1000 * common.median_seconds(lambda: predict(key, u), 8)
 
 
 def run_steps(steps: int) -> dict[str, Any]:
@@ -109,7 +100,7 @@ def draw_figure(report: dict[str, Any], out: Path) -> None:
     for column, fits in zip(axes.T, report["exponents"], strict=True):
         what = fits["varies"]
         sizes, values = series_of(report["results"], what)
-        for name, (colour, marker) in STYLES.items():
+        for name, (colour, marker) in zip((*TIMES, "memory"), common.STYLES, strict=False):
             label = f"{name}, exponent {fits[name]:.1f}"
             axis = column[int(name == "memory")]
             axis.plot(sizes, values[name], marker=marker, color=colour, linewidth=1.8, label=label)
@@ -140,7 +131,6 @@ def measure(data_dir: Path) -> dict[str, Any]:
 def main() -> None:
     """Measure, print, save."""
     parser = common.parser(__doc__, "growth")
-    parser.add_argument("--steps-only", action="store_true", help="measure the last rows again, keep the others")
     parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -148,7 +138,7 @@ def main() -> None:
         result = run_one(arguments.one, arguments.data_dir) if arguments.one else run_steps(arguments.steps)
         print(json.dumps(result))
         return
-    report = json.loads(arguments.out.read_text()) if arguments.steps_only else measure(arguments.data_dir)
+    report = measure(arguments.data_dir)
     report["many_steps"] = [
         common.in_a_process(__file__, "--steps", str(steps), MALLOC_ARENA_MAX="1") for steps in MANY_STEPS
     ]
@@ -157,9 +147,7 @@ def main() -> None:
         sizes, values = series_of(report["results"], what)
         fits = {name: exponent(sizes, series) for name, series in values.items()}
         report["exponents"].append({"varies": what} | fits)
-    common.save(report, arguments.out)
-    draw_figure(report, arguments.out)
-    print(*pages.growth_places(report).values(), f"Wrote {arguments.out} and its figure.", sep="\n\n")
+    common.finish(report, draw_figure, pages.growth_places, arguments.out)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegressionCV
 
-from common import RESULTS, parser, save_row, saved_rows
+from common import RESULTS, parser, read, save_row
 from widebnn.data import load_dataset
 from widebnn.diagnostics.calibration import classification_scores
 from widebnn.estimators import WideBNNClassifier
@@ -127,7 +127,7 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--cells", default=CELLS)
     options = arguments.parse_args()
-    done = {cell_of(row) for row in saved_rows(OUT)}
+    done = {cell_of(row) for row in read(OUT)["rows"]}
     for cell in options.cells.split(","):
         data, rows = cell.split(":")
         for methods in METHODS:

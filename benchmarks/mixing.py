@@ -34,7 +34,7 @@ import report as pages
 import widebnn
 from common import AUTO, INPUTS, NOISE, RECIPE, STATISTICS, STEP_SIZE, Problem
 from widebnn.diagnostics import ess
-from widebnn.precision import double_precision, one_blas_thread
+from widebnn.precision import one_blas_thread
 from widebnn.reproduction.figures import size_axis
 from widebnn.samplers import Info, SamplingAlgorithm, build_sampler
 from widebnn.samplers.tree import inner
@@ -48,19 +48,8 @@ DRAW_SECONDS = 0.03
 """How long the steps between two stored draws should take at least."""
 PUBLISHED = f"{RECIPE}, pCN {STEP_SIZE:g}"
 SAME_CHAIN = f"pCN {STEP_SIZE:g}"
-# Okabe and Ito's colours; ours solid, BlackJAX's dashed, the published chain dotted.
-STYLES = {
-    AUTO: ("#D55E00", "*", "-"),
-    "pCNL": ("#009E73", "^", "-"),
-    "MALA": ("#CC79A7", "D", "-"),
-    "elliptical slice": ("#E69F00", "o", "-"),
-    "pCN, tuned": ("#0072B2", "s", "-"),
-    "BlackJAX HMC, quarter turn": ("#56B4E9", "P", "--"),
-    "BlackJAX NUTS": ("#000000", "X", "--"),
-    "BlackJAX MALA": ("#CC79A7", "D", "--"),
-    "BlackJAX elliptical slice": ("#E69F00", "o", "--"),
-    PUBLISHED: ("#777777", "v", ":"),
-}
+DRAWN = (AUTO, "pCNL", "MALA", "elliptical slice", "pCN, tuned", "HMC, quarter turn", "NUTS", PUBLISHED)
+"""Samplers, each with its colour and marker: ours solid, BlackJAX's dashed, the published chain dotted."""
 
 
 class Contender(NamedTuple):
@@ -80,24 +69,33 @@ class PeerState(NamedTuple):
     log_likelihood: jax.Array
 
 
-def peer(kernel: Any, gradients: Callable[[Any], Any]) -> SamplingAlgorithm:
-    """A BlackJAX kernel on our target; ``gradients(info)`` counts its gradients."""
+def peer(kernel: Any, gradients: Callable[[Any], Any], position: Any = None) -> SamplingAlgorithm:
+    """A BlackJAX kernel on our target; ``gradients(info)`` counts its gradients.
+
+    With a ``position`` the kernel is elliptical slice: it wants positions flat and has a density without the prior.
+    """
+    is_slice = position is not None
+    unravel = jax.flatten_util.ravel_pytree(position)[1] if is_slice else lambda v: v
 
     def wrapped(state):
-        # BlackJAX's density includes the prior.
-        return PeerState(state, state.position, state.logdensity + 0.5 * inner(state.position, state.position))
+        prior = 0.0 if is_slice else 0.5 * inner(state.position, state.position)
+        return PeerState(state, unravel(state.position), state.logdensity + prior)
+
+    def init(position):
+        return wrapped(kernel.init(jax.flatten_util.ravel_pytree(position)[0] if is_slice else position))
 
     def step(key, state):
         new, info = kernel.step(key, state.inner)
-        rate = info.acceptance_rate
+        rate = jnp.ones(()) if is_slice else info.acceptance_rate
         return wrapped(new), Info(rate, rate > 0, jnp.isfinite(new.logdensity), gradients(info))
 
-    return SamplingAlgorithm(lambda position: wrapped(kernel.init(position)), step)
+    return SamplingAlgorithm(init, step)
 
 
 def peers(target: widebnn.Target, position: Any) -> dict[str, Contender]:
     """BlackJAX's samplers."""
-    mass = jnp.ones(sum(leaf.size for leaf in jax.tree.leaves(position)), jnp.float32)
+    flat, unravel = jax.flatten_util.ravel_pytree(position)
+    mass = jnp.ones(flat.size, jnp.float32)
 
     def log_density(u):
         return target.log_likelihood(u) - 0.5 * inner(u, u)
@@ -115,29 +113,15 @@ def peers(target: widebnn.Target, position: Any) -> dict[str, Contender]:
         kernel = blackjax.nuts(log_density, step_size.astype(jnp.float32), mass)
         return peer(kernel, lambda info: info.num_integration_steps)
 
+    ellipse = blackjax.elliptical_slice(
+        lambda v: target.log_likelihood(unravel(v)), mean=jnp.zeros_like(flat), cov=jnp.ones_like(flat)
+    )
     return {
         "BlackJAX MALA": Contender(tuned(mala, acceptance_rate(0.574, 0.01, 2.0), 400), 400, False),
         "BlackJAX HMC, quarter turn": Contender(tuned(hmc, acceptance_rate(0.65, 0.05, 1.5), 80), 80),
         "BlackJAX NUTS": Contender(tuned(nuts, acceptance_rate(0.8, 0.05, 1.5), 30), 30),
-        "BlackJAX elliptical slice": Contender(blackjax_slice(target, position), 50, False),
+        "BlackJAX elliptical slice": Contender(peer(ellipse, lambda info: 0, position), 50, False),
     }
-
-
-def blackjax_slice(target: widebnn.Target, position: Any) -> SamplingAlgorithm:
-    """BlackJAX's elliptical slice wants a flat position and the prior's mean and covariance."""
-    flat, unravel = jax.flatten_util.ravel_pytree(position)
-    kernel = blackjax.elliptical_slice(
-        lambda v: target.log_likelihood(unravel(v)), mean=jnp.zeros_like(flat), cov=jnp.ones_like(flat)
-    )
-
-    def wrapped(state):
-        return PeerState(state, unravel(state.position), state.logdensity)
-
-    def step(key, state):
-        new, _ = kernel.step(key, state.inner)
-        return wrapped(new), Info(jnp.ones(()), jnp.ones((), bool), jnp.isfinite(new.logdensity), 0)
-
-    return SamplingAlgorithm(lambda u: wrapped(kernel.init(jax.flatten_util.ravel_pytree(u)[0])), step)
 
 
 def contenders(target: widebnn.Target, position: Any) -> dict[str, Contender]:
@@ -156,10 +140,10 @@ def contenders(target: widebnn.Target, position: Any) -> dict[str, Contender]:
     } | peers(target, position)
 
 
-def statistics_of(target: Any) -> Callable[[Any], dict[str, jax.Array]]:
-    """What is followed of a position."""
+def statistics_of(target: Any, inputs: int) -> Callable[[Any], dict[str, jax.Array]]:
+    """What is followed of a position, which carries so many test inputs."""
     project = random_projections(target.sample_reference, 100)
-    outputs = len(target.carry) * target.y.shape[1]
+    outputs = inputs * target.y.shape[1]
     directions = np.random.default_rng(0).normal(size=(outputs, 100)) / math.sqrt(outputs)
     key = jax.random.key(0)
 
@@ -264,7 +248,7 @@ def run_width(width: int, problem: Problem, seconds: float, progress: common.Pro
     target = widebnn.posterior(widebnn.dense(INPUTS, [width]), problem.x, problem.y, noise=NOISE, carry=problem.x_test)
     start = widebnn.sample(target, steps=20, burn_in=150, collect=lambda key, u: {}, progress=False).last
     position = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), start)
-    collect, rows = statistics_of(target), []
+    collect, rows = statistics_of(target, len(problem.x_test)), []
     for name, contender in contenders(target, position).items():
         with one_blas_thread(), jax.enable_x64(contender.allow_double):
             segments = measure(contender, collect, position, seconds)
@@ -279,13 +263,10 @@ def run_width(width: int, problem: Problem, seconds: float, progress: common.Pro
     return rows
 
 
-def ratios(rows: list[dict[str, Any]], width: int) -> list[dict[str, Any]]:
-    """The default sampler against the published one and against the best of BlackJAX, per statistic."""
-    rates = {
-        row["sampler"]: {key: value["value"] for key, value in row["ess_per_second"].items()}
-        for row in rows
-        if row["width"] == width
-    }
+def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At one width, the default sampler against the published one and against the best of BlackJAX, per statistic."""
+    width = rows[0]["width"]
+    rates = {row["sampler"]: {key: row["ess_per_second"][key]["value"] for key in STATISTICS} for row in rows}
     found = []
     for key in STATISTICS:
         best = max((name for name in rates if name.startswith("BlackJAX")), key=lambda name: rates[name][key])
@@ -300,9 +281,11 @@ def draw_figure(report: dict[str, Any], out: Path) -> None:
     figure = Figure(figsize=(13.5, 5.4), layout="constrained")
     axes = figure.subplots(1, 3, sharey=True)
     for axis, key in zip(axes, STATISTICS, strict=True):
-        for name, style in STYLES.items():
+        for name in dict.fromkeys(row["sampler"] for row in report["results"] if row["sampler"] != SAME_CHAIN):
             rows = [row for row in report["results"] if row["sampler"] == name]
-            common.error_bars(axis, rows, [row["ess_per_second"][key] for row in rows], (name, *style))
+            style = common.STYLES[DRAWN.index(name.removeprefix("BlackJAX "))]
+            line = "--" if name.startswith("BlackJAX") else ":" if name == PUBLISHED else "-"
+            common.error_bars(axis, rows, [row["ess_per_second"][key] for row in rows], (name, *style, line))
         size_axis(axis, sorted({row["width"] for row in report["results"]}))
         axis.set_title(key)
     axes[0].set_ylabel("effective samples per second")
@@ -312,26 +295,19 @@ def draw_figure(report: dict[str, Any], out: Path) -> None:
 def main() -> None:
     """Measure, print, save."""
     parser = common.parser(__doc__, "mixing")
-    parser.add_argument("--widths", type=common.positive, nargs="+", default=[512, 1024, 4096, 8192])
+    parser.add_argument("--widths", type=int, nargs="+", default=[512, 1024, 4096, 8192])
     parser.add_argument("--seconds", type=float, default=20.0, help="sampling time per sampler and width")
     arguments = parser.parse_args()
     problem = common.load_problem(arguments.data_dir)
-    report: dict[str, Any] = {
-        "benchmark": "mixing",
-        **common.new_report("blackjax"),
-        "problem": {"data": problem.name, "n": len(problem.x), "noise": NOISE, "seconds": arguments.seconds},
-        "results": [],
-        "ratios": [],
-    }
+    setting = {"data": problem.name, "n": len(problem.x), "noise": NOISE, "seconds": arguments.seconds}
+    report = {"benchmark": "mixing", **common.new_report("blackjax"), "problem": setting}
     progress = common.Progress(10 * len(arguments.widths))
-    with double_precision():
-        for width in arguments.widths:
-            report["results"] += run_width(width, problem, arguments.seconds, progress)
-            report["ratios"] += ratios(report["results"], width)
-            # After each width, so that an interrupted run leaves what it measured.
-            common.save(report, arguments.out)
-    draw_figure(report, arguments.out)
-    print(*pages.mixing_places(report).values(), f"Wrote {arguments.out} and its figure.", sep="\n\n")
+
+    def rows_of(width):
+        return run_width(width, problem, arguments.seconds, progress)
+
+    common.measure_widths(report, arguments.widths, rows_of, ratios, arguments.out)
+    common.finish(report, draw_figure, pages.mixing_places, arguments.out)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ python benchmarks/results.py
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from common import RESULTS, ROOT, digits, fill
+from common import RESULTS, ROOT, digits, fill, read
 from images import CELLS, SOFTMAX_ROWS
 from uci import DISTINCT, GP_ROWS, MANY_ROWS, MANY_SETTINGS, TABLES, is_current
 from widebnn.estimators.base import DEEP_ROWS
@@ -42,38 +42,28 @@ GUIDE = ROOT / "docs" / "guides" / "tables.md"
 START, END = "<!-- rows: made by benchmarks/results.py -->", "<!-- end of rows -->"
 
 
-def read(name: str) -> Any:
-    """What a benchmark measured."""
-    return json.loads((RESULTS / f"{name}.json").read_text())
-
-
 def listed(settings: dict[str, Any]) -> str:
     """What is not None."""
     return ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
 
 
-def mean_and_error(values: Any) -> tuple[float, float]:
-    """The mean over repeats and its standard error."""
-    return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
-
-
-def is_near_best(by_method: dict[str, list[dict[str, Any]]], methods: list[str]) -> bool:
+def is_near_best(rows: pd.DataFrame, methods: list[str]) -> bool:
     """Whether widebnn has the best log-likelihood of these methods or is within one standard error of it.
 
     The splits are the same for all, so that the error of a difference is that of its pairs.
     """
-    nll = {method: np.array([row["nll"] for row in by_method[method]]) for method in methods}
-    best = min(nll, key=lambda method: nll[method].mean())
-    gap, error = mean_and_error(nll["widebnn"] - nll[best])
-    return gap <= max(error, mean_and_error(nll[best])[1])
+    nll = rows.pivot(index="repeat", columns="method", values="nll")[methods]
+    best = nll.mean().idxmin()
+    gap = nll["widebnn"] - nll[best]
+    return bool(gap.mean() <= max(gap.sem(), nll[best].sem()))
 
 
-def is_covered(by_method: dict[str, list[dict[str, Any]]]) -> bool:
+def is_covered(rows: pd.DataFrame) -> bool:
     """Whether the 90 % intervals of widebnn hold about as many observations as they say."""
-    return 0.87 <= float(np.mean([row["coverage_90"] for row in by_method["widebnn"]])) <= 0.93
+    return bool(0.87 <= rows[rows["method"] == "widebnn"]["coverage_90"].mean() <= 0.93)
 
 
-def verdict(done: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
+def verdict(done: dict[str, pd.DataFrame]) -> str:
     """On how many tables widebnn is where it should be; of two forms of a table one is counted."""
     others = [method for method in NAMES if method != "nngp"]
     twice = [name for name in done if name.endswith(DISTINCT)]
@@ -99,53 +89,46 @@ def verdict(done: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
 
 def uci_places(report: dict[str, Any]) -> dict[str, str]:
     """Every table beside every method."""
-    rows = sorted(filter(is_current, report["rows"]), key=lambda row: row["repeat"])
-    done = {}
-    for name in TABLES:
-        here = {m: [row for row in rows if (row["table"], row["method"]) == (name, m)] for m in NAMES}
-        if all(len(found) == REPEATS for found in here.values()):
-            done[name] = here
+    rows = pd.DataFrame(filter(is_current, report["rows"])).sort_values("repeat")
+    found = {name: rows[rows["table"] == name] for name in TABLES}
+    done = {name: here for name, here in found.items() if len(here) == REPEATS * len(NAMES)}
     missing = [name for name in TABLES if name not in done]
-    ratios = [row["rhat"] for row in rows if row["method"] == "widebnn"]
+    ratios = rows[rows["method"] == "widebnn"]["rhat"]
     return {
         "UCI_SETTINGS": listed(report["settings"]),
         "MANY_ROWS": str(MANY_ROWS),
         "MANY_SETTINGS": listed(MANY_SETTINGS),
         "RHAT_LIMIT": str(RHAT_LIMIT),
-        "CONVERGED": f"{sum(ratio < RHAT_LIMIT for ratio in ratios)} of {len(ratios)}",
+        "CONVERGED": f"{(ratios < RHAT_LIMIT).sum()} of {len(ratios)}",
         "DEEP_ROWS": str(DEEP_ROWS),
         "GP_ROWS": str(GP_ROWS),
         "MAX_ROWS": str(MAX_ROWS),
         "UCI_MISSING": f"Not measured yet: {', '.join(missing)}." if missing else "",
         "VERDICT": verdict(done),
-        "TABLES": "\n".join(table_section(name, by_method) for name, by_method in done.items()),
+        "TABLES": "\n".join(table_section(name, here) for name, here in done.items()),
     }
 
 
-def table_section(name: str, by_method: dict[str, list[dict[str, Any]]]) -> str:
+def table_section(name: str, rows: pd.DataFrame) -> str:
     """One table of the UCI repository."""
-    nll, rmse = (
-        {method: mean_and_error([row[score] for row in found]) for method, found in by_method.items()}
-        for score in ("nll", "rmse")
-    )
-    best = min(nll, key=lambda method: nll[method][0])
+    by_method = {method: rows[rows["method"] == method] for method in NAMES}
+    best = min(by_method, key=lambda method: by_method[method]["nll"].mean())
     body = []
-    for method, found in by_method.items():
+    for method, here in by_method.items():
         bold = "**" if method == best else ""
-        scores = [f"{mean:.3f} ± {error:.3f}" for mean, error in (rmse[method], nll[method])]
-        cover = [f"{np.mean([row[f'coverage_{level}'] for row in found]):.1%}" for level in (50, 90)]
-        seconds = digits(float(np.median([row["seconds"] for row in found])))
-        body.append([NAMES[method], scores[0], f"{bold}{scores[1]}{bold}", *cover, seconds])
+        rmse, nll = (f"{here[score].mean():.3f} ± {here[score].sem():.3f}" for score in ("rmse", "nll"))
+        cover = [f"{here[f'coverage_{level}'].mean():.1%}" for level in (50, 90)]
+        body.append([NAMES[method], rmse, f"{bold}{nll}{bold}", *cover, digits(here["seconds"].median())])
     header = ["method", "RMSE", "negative log-likelihood", "in 50 %", "in 90 %", "seconds"]
     networks = by_method["widebnn"]
-    bent, heavy = (sum(row.get(name, False) for row in networks) for name in ("bent", "heavy"))
-    ess, ratio = (np.median([row[name] for row in networks]) for name in ("ess", "rhat"))
-    doubled = [2 * row["acceptance_rate"] for row in networks]  # of two chains, each of which may be at 0 or at 1
-    still = sum(abs(rate - round(rate)) < 0.06 for rate in doubled)
+    bent, heavy = (int((networks[name] == True).sum()) for name in ("bent", "heavy"))  # noqa: E712
+    doubled = 2 * networks["acceptance_rate"]  # of two chains, each of which may be at 0 or at 1
+    still = ((doubled - doubled.round()).abs() < 0.06).sum()
+    medians = f"{networks['ess'].median():.0f} effective draws, R-hat {networks['rhat'].median():.2f}"
     return (
-        f"### {name}\n\n{networks[0]['rows']} training rows, {len(networks)} splits; {bent} of the fits of widebnn "
-        f"are on the asinh scale, {heavy} have heavy tails.\nMedians over its fits: {ess:.0f} effective draws, "
-        f"R-hat {ratio:.2f}; in {still} of them a chain missed its step size.\n\n{table(header, body)}\n"
+        f"### {name}\n\n{networks['rows'].iloc[0]} training rows, {len(networks)} splits; {bent} of the fits of "
+        f"widebnn are on the asinh scale, {heavy} have heavy tails.\nMedians over its fits: {medians}; in {still} of "
+        f"them a chain missed its step size.\n\n{table(header, body)}\n"
     )
 
 
@@ -185,15 +168,15 @@ def rows_table(report: list[dict[str, Any]]) -> str:
 
 def page() -> str:
     """docs/results.md."""
-    rows = read("rows")
-    places = uci_places(read("uci")) | images_places(read("images"))
+    rows = read(RESULTS / "rows.json")
+    places = uci_places(read(RESULTS / "uci.json")) | images_places(read(RESULTS / "images.json"))
     return fill(TEMPLATE, **places, ROWS_WIDTH=str(rows[0]["width"]), ROWS=rows_table(rows))
 
 
 def with_rows(guide: str) -> str:
     """The guide to tables with its table of rows."""
     before, rest = guide.split(START)
-    return f"{before}{START}\n{rows_table(read('rows'))}\n{END}{rest.split(END)[1]}"
+    return f"{before}{START}\n{rows_table(read(RESULTS / 'rows.json'))}\n{END}{rest.split(END)[1]}"
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import widebnn
-from common import RESULTS, in_a_process, peak_megabytes, save
+from common import RESULTS, in_a_process, parser, peak_megabytes, save
 from widebnn.errors import PrecisionWarning
 from widebnn.estimators.ensemble import collect_networks
 from widebnn.limits import choose_hyperparameters
@@ -59,11 +59,11 @@ def measure(rows: int, width: int) -> dict[str, Any]:
 
 def main() -> None:
     """Run every size in a process of its own: memory is the peak of a process."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", default="256,1000,5000,10000")
-    parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    arguments = parser(__doc__, data_dir=None)
+    arguments.add_argument("--rows", default="256,1000,5000,10000")
+    arguments.add_argument("--width", type=int, default=1024)
+    arguments.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = arguments.parse_args()
     if options.one:
         print(json.dumps(measure(options.one, options.width)))
         return

@@ -16,11 +16,9 @@ import json
 import os
 import re
 import socket
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -32,7 +30,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from scipy.optimize import nnls
 
 import widebnn
-from common import INPUTS, NOISE, OUTPUTS, RESULTS, ROOT, fill, new_report, save
+from common import INPUTS, NOISE, OUTPUTS, RESULTS, ROOT, fill, median_seconds, new_report, parser, read, save
 from widebnn.precision import double_precision, one_blas_thread
 from widebnn.reproduction.report import table
 from widebnn.samplers import build_sampler
@@ -80,24 +78,17 @@ def compiled_steps(sampler: str, n: int, width: int, depth: int = 1) -> tuple[An
     return program.lower(state, key, np.int64(1)).compile(), state, key
 
 
-def median_time(call: Callable[[], Any], count: int) -> float:
-    """Seconds of one of ``count`` repetitions inside a call, the median over several calls."""
-    times = []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append((time.perf_counter() - began) / count)
-    return statistics.median(times)
-
-
 def seconds_per_step(program: Any, state: Any, key: Any) -> float:
     """The median of several loops that each take a while."""
+
+    def seconds(count):
+        return median_seconds(lambda: program(state, key, np.int64(count)), REPEATS, count)
+
     with one_blas_thread():
-        jax.block_until_ready(program(state, key, np.int64(1)))
-        count = max(1, int(MEASUREMENT_SECONDS / median_time(lambda: program(state, key, np.int64(2)), 2)))
+        count = max(1, int(MEASUREMENT_SECONDS / seconds(2)))
         if jax.process_count() > 1:  # every process must make as many steps: the first says how many
             count = int(multihost_utils.broadcast_one_to_all(np.int32(count)))
-        return median_time(lambda: program(state, key, np.int64(count)), count)
+        return seconds(count)
 
 
 def all_reduce_seconds(n: int, count: int = 20) -> float:
@@ -113,8 +104,7 @@ def all_reduce_seconds(n: int, count: int = 20) -> float:
         return jax.lax.fori_loop(0, count, body, jnp.ones((n, n), jnp.float32))
 
     program = jax.jit(reduce, out_shardings=whole)
-    jax.block_until_ready(program(parts))
-    return median_time(lambda: program(parts), count)
+    return median_seconds(lambda: program(parts), REPEATS, count)
 
 
 def work(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -215,38 +205,21 @@ def fit(rows: list[dict[str, Any]], sampler: str, kind: str) -> Model:
     return Model(*compute, *network)
 
 
-@dataclass(frozen=True)
-class Accelerator:
-    """Data-sheet figures, and the part of them that is reached."""
-
-    name: str
-    single: float
-    """Operations per second in float32 products."""
-    double: float
-    """The same in float64 factorisations."""
-    memory_bandwidth: float
-    memory: float
-    latency: float
-    """Of one all-reduce, per device of a ring of nodes."""
-    bandwidth: float
-    """Bytes per second of an all-reduce."""
-
-    def model(self) -> Model:
-        """A gradient step: two products and their transposes, a dozen passes, a factorisation and an inverse."""
-        return Model(
-            products=4 * 2 * 0.625 / self.single,
-            elements=12 * 4 / self.memory_bandwidth,
-            factor=(1 / 3 + 2 / 3) / self.double,
-            fixed=1e-4,
-            latency=self.latency,
-            inverse_bandwidth=1 / self.bandwidth,
-        )
+SINGLE, DOUBLE = 0.6 * 19.5e12, 0.3 * 9.7e12
+"""Operations per second of an accelerator in float32 products and float64 factorisations: data sheet, part reached."""
+MEMORY_BANDWIDTH, MEMORY = 1.5e12, 80e9
+NETWORKS = {8: (3e-6, 2e11), 256: (1e-6, 2e10)}
+"""Of 8 accelerators in one machine and 256 in 32: seconds of an all-reduce per device, and its bytes per second."""
 
 
-ACCELERATORS = {
-    8: Accelerator("8 in one machine", 0.6 * 19.5e12, 0.3 * 9.7e12, 1.5e12, 80e9, 3e-6, 2e11),
-    256: Accelerator("256 in 32 machines", 0.6 * 19.5e12, 0.3 * 9.7e12, 1.5e12, 80e9, 1e-6, 2e10),
-}
+def accelerators(devices: int) -> Model:
+    """A gradient step: two products and their transposes, a dozen passes, a factorisation and an inverse."""
+    latency, bandwidth = NETWORKS[devices]
+    return Model(
+        4 * 2 * 0.625 / SINGLE, 12 * 4 / MEMORY_BANDWIDTH, (1 / 3 + 2 / 3) / DOUBLE, 1e-4, latency, 1 / bandwidth
+    )
+
+
 COPIES = 8
 """Arrays of the size of a position that a gradient sampler holds: position, gradient, proposal, features, ..."""
 SQUARE_BYTES = 4 + 8 + 8 + 4 + 4
@@ -261,9 +234,9 @@ def memory(n: int, width: int, devices: int) -> float:
 def predict() -> list[dict[str, Any]]:
     """Time and memory of a gradient step on accelerators."""
     rows = []
-    for devices, width, n in itertools.product(ACCELERATORS, (100_000, 1_000_000), (256, 1_000, 10_000, 100_000)):
-        model, room = ACCELERATORS[devices].model(), ACCELERATORS[devices].memory
-        needed, total = memory(n, width, devices), model.seconds(n, width, devices)
+    for devices, width, n in itertools.product(NETWORKS, (100_000, 1_000_000), (256, 1_000, 10_000, 100_000)):
+        model, needed = accelerators(devices), memory(n, width, devices)
+        total = model.seconds(n, width, devices)
         rows.append(
             {
                 "devices": devices,
@@ -274,8 +247,8 @@ def predict() -> list[dict[str, Any]]:
                 "communication": model.communication(n, devices) / total,
                 "speed-up": model.compute(n, width, 1) / total,
                 "gigabytes": needed / 1e9,
-                "fits": needed < room,
-                "fits one": memory(n, width, 1) < room,
+                "fits": needed < MEMORY,
+                "fits one": memory(n, width, 1) < MEMORY,
             }
         )
     return rows
@@ -316,10 +289,8 @@ def communication_tables(rows: list[dict[str, Any]], models: dict[tuple[str, str
         # On one device XLA has all cores already: dividing the work gains nothing on this machine.
         expected = model.compute(row["n"], row["width"], 1) + model.communication(row["n"], row["devices"])
         alone, sent = one[row["sampler"], row["n"], row["width"]], row["collectives"]
-        devices, name = (
-            f"{row['processes']} x {row['devices'] // row['processes']}",
-            (row["sampler"], str(row["width"])),
-        )
+        devices = f"{row['processes']} x {row['devices'] // row['processes']}"
+        name = row["sampler"], str(row["width"])
         kinds = ", ".join(sorted({c["kind"] for c in sent}))
         matrices = ", ".join(sorted({" + ".join(c["arrays"]) for c in sent if c["bytes"] >= 1000}))
         size = f"{sum(c['bytes'] for c in sent):,}".replace(",", " ")
@@ -356,10 +327,10 @@ def page(results: dict[str, Any]) -> str:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
-    parser.add_argument("--page", action="store_true", help="write docs/scaling.md from the results")
-    arguments = parser.parse_args()
+    options = parser(__doc__, data_dir=None)
+    options.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
+    options.add_argument("--page", action="store_true", help="write docs/scaling.md from the results")
+    arguments = options.parse_args()
     if arguments.worker:
         process, processes, port, jobs = arguments.worker
         if processes > 1:
@@ -374,7 +345,7 @@ def main() -> None:
         rows = measure()
         seconds = round(time.perf_counter() - began)
         save(new_report() | {"seconds": seconds, "rows": rows, "predictions": predict()}, OUT)
-    PAGE.write_text(page(json.loads(OUT.read_text())))
+    PAGE.write_text(page(read(OUT)))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ call are not counted.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -50,18 +49,9 @@ QUICK = [("pcn", "weights"), ("pcn", "marginal"), ("mala", "marginal"), ("pcn", 
 LARGE = [("pcn", "marginal"), ("pcn", "function"), ("mala", "function"), ("hilbert_hmc", "function")]
 """What is measured beyond width 4096."""
 RATIOS = [(RECIPE, "pcn, marginal"), (RECIPE, "pcn, function"), ("pcn, function", PRODUCTS)]
-STYLES = {
-    "rwmh": ("RW-MH", "#E69F00", "o"),
-    "pcn": ("pCN", "#0072B2", "s"),
-    "pcnl": ("pCNL", "#009E73", "^"),
-    "mala": ("MALA", "#D55E00", "D"),
-    "underdamped": ("underdamped", "#CC79A7", "v"),
-    "hmc": ("HMC, 1 leapfrog step", "#56B4E9", "P"),
-    "hilbert_hmc": ("Hilbert-space HMC, 1 step", "#F0E442", "*"),
-    PRODUCTS: (PRODUCTS, "#999999", "."),
-    RECIPE: ("published recipe (pCN, float64)", "#000000", "X"),
-}
-"""Label, colour (Okabe and Ito's, told apart in all common kinds of colour blindness) and marker."""
+LABELS = {"rwmh": "RW-MH", "pcn": "pCN", "pcnl": "pCNL", "mala": "MALA", "underdamped": "underdamped"}
+LABELS |= {"hmc": "HMC, 1 leapfrog step", "hilbert_hmc": "Hilbert-space HMC, 1 step", PRODUCTS: PRODUCTS}
+LABELS |= {RECIPE: "published recipe (pCN, float64)"}
 NOTES = [
     "hmc and hilbert_hmc take one step per trajectory (num_steps=1): the time of one gradient and its step.",
     "Bare products are the two float32 matrix products of a function-space step, F A and g g', as dense products; the "
@@ -163,12 +153,12 @@ def draw_figure(report: dict[str, Any], out: Path) -> None:
     figure = Figure(figsize=(3.6 * len(panels) + 1.2, 4.6), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axis, coordinates in zip(axes, panels, strict=True):
-        for sampler, (label, colour, marker) in STYLES.items():
+        for (sampler, label), style in zip(LABELS.items(), common.STYLES, strict=True):
             here = (coordinates, "reparametrised") if sampler == RECIPE else (coordinates,)
             rows = [r for r in results if r["sampler"] == sampler and r["coordinates"] in here]
             ranges = [{"value": r["ms_per_step"], "min": r["ms_min"], "max": r["ms_max"]} for r in rows]
             if rows:
-                common.error_bars(axis, rows, ranges, (label, colour, marker, "--" if sampler == RECIPE else "-"))
+                common.error_bars(axis, rows, ranges, (label, *style, "--" if sampler == RECIPE else "-"))
         size_axis(axis, sorted({row["width"] for row in results}))
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter("{x:g}")
@@ -178,49 +168,34 @@ def draw_figure(report: dict[str, Any], out: Path) -> None:
     common.save_figure(figure, axes, report, f"One step, {report['problem']['data']}, one hidden layer", out)
 
 
-def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = common.parser(__doc__, "steps")
-    parser.add_argument("--widths", type=common.positive, nargs="+", help="default: 512 1024 2048 4096 8192")
-    parser.add_argument("--repeats", type=common.positive, help="rounds of measurements, default 3")
-    every = list(SAMPLERS)
-    parser.add_argument("--samplers", nargs="+", choices=every, default=every, help="default: all; pcn always")
-    parser.add_argument("--quick", action="store_true", help="a smoke test: widths 256 512, one round, pcn and mala")
-    arguments = parser.parse_args()
-    usual = [256, 512] if arguments.quick else [512, 1024, 2048, 4096, 8192]
-    arguments.widths = sorted(set(arguments.widths or usual))
-    arguments.repeats = arguments.repeats or (1 if arguments.quick else 3)
-    return arguments
-
-
 def main() -> None:
     """Measure, print, save."""
-    arguments = parse_arguments()
+    parser = common.parser(__doc__, "steps")
+    parser.add_argument("--widths", type=int, nargs="+", help="default: 512 1024 2048 4096 8192")
+    parser.add_argument("--quick", action="store_true", help="a smoke test: widths 256 512, one round, pcn and mala")
+    arguments = parser.parse_args()
+    widths = arguments.widths or ([256, 512] if arguments.quick else [512, 1024, 2048, 4096, 8192])
+    repeats = 1 if arguments.quick else 3
     x, y, _, data = common.load_problem(arguments.data_dir)
-    everything = [(s, c) for c in COORDINATES for s in SAMPLERS if s == "pcn" or s in arguments.samplers]
+    everything = [(sampler, coordinates) for coordinates in COORDINATES for sampler in SAMPLERS]
     report: dict[str, Any] = {
         "benchmark": "steps",
         **common.new_report(),
         "problem": {"data": data, "n": N, "inputs": INPUTS, "outputs": OUTPUTS, "noise": NOISE, "hidden_layers": 1},
         "options": SAMPLERS,
         "notes": NOTES,
-        "repeats": arguments.repeats,
-        "results": [],
-        "ratios": [],
+        "repeats": repeats,
     }
-    progress = common.Progress(sum((arguments.repeats + 1) * work_of(w) for w in arguments.widths))
     with double_precision():
-        report["recipe_log_density_disagreement"] = agreement(x, y, min(arguments.widths))
-        for width in arguments.widths:
-            pairs = QUICK if arguments.quick else LARGE if width > 4096 else everything
-            rows = run_width(pairs, width, arguments.repeats, x, y, progress)
-            report["results"] += rows
-            report["ratios"] += ratios(rows)
-            # After each width, so that an interrupted run leaves what it measured.
-            common.save(report, arguments.out)
-            jax.clear_caches()
-    draw_figure(report, arguments.out)
-    print(*pages.steps_places(report).values(), f"Wrote {arguments.out} and its figure.", sep="\n\n")
+        report["recipe_log_density_disagreement"] = agreement(x, y, min(widths))
+    progress = common.Progress(sum((repeats + 1) * work_of(width) for width in widths))
+
+    def rows_of(width):
+        pairs = QUICK if arguments.quick else LARGE if width > 4096 else everything
+        return run_width(pairs, width, repeats, x, y, progress)
+
+    common.measure_widths(report, widths, rows_of, ratios, arguments.out)
+    common.finish(report, draw_figure, pages.steps_places, arguments.out)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from common import RESULTS, SHARED_DATA, Progress, parser, save_row, saved_rows
+from common import RESULTS, SHARED_DATA, Progress, parser, read, save_row
 from widebnn.diagnostics.calibration import regression_scores
 from widebnn.estimators import WideBNNRegressor
 from widebnn.estimators.transform import TargetScale, choose_asinh
@@ -241,7 +241,7 @@ def main() -> None:
     arguments.add_argument("--repeats", default="0-9", help="the numbers of the splits, such as 0-4")
     options = arguments.parse_args()
     first, _, last = options.repeats.partition("-")
-    done = {cell_of(row) for row in saved_rows(OUT) if is_current(row)}
+    done = {cell_of(row) for row in read(OUT)["rows"] if is_current(row)}
     missing = [
         (table, method, repeat)
         for repeat in range(int(first), int(last or first) + 1)

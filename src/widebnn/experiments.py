@@ -108,11 +108,9 @@ class Experiment:
     def __post_init__(self) -> None:
         check_fields(self)
         check_real("checkpoint_seconds", self.checkpoint_seconds, at_least=0)
-        # A run may be resumed from another folder.
-        if self.data.endswith((".csv", ".npz")):
-            object.__setattr__(self, "data", os.path.abspath(self.data))
-        if self.data_dir is not None:
-            object.__setattr__(self, "data_dir", os.path.abspath(self.data_dir))
+        for name, is_path in (("data", self.data.endswith((".csv", ".npz"))), ("data_dir", self.data_dir is not None)):
+            if is_path:  # a run may be resumed from another folder
+                object.__setattr__(self, name, os.path.abspath(getattr(self, name)))
 
     def run(self, out: str | os.PathLike[str] | None = None, *, progress: bool | None = None) -> dict[str, Any]:
         """Sample, and write ``draws.nc``, ``summary.json`` and ``summary.png``.
@@ -145,10 +143,12 @@ class Experiment:
         from widebnn.diagnostics import summarise
 
         given = asdict(self)
+
+        def some(*names: str) -> dict[str, Any]:
+            return {name: given[name] for name in names if given[name] is not None}
+
         widths = [check_integer("width", self.width, 1)] * check_integer("depth", self.depth, 1, MOST_LAYERS)
-        of_data = {
-            name: given[name] for name in ("n_train", "n_test", "data_dir", "target", "classify", "drop", "text")
-        }
+        of_data = some("n_train", "n_test", "data_dir", "target", "classify", "drop", "text")
         dataset = load_dataset(self.data, **of_data)
         network = widebnn.dense(dataset.x_train.shape[1], widths, self.activation)
         has_test = len(dataset.x_test) > 0
@@ -162,20 +162,19 @@ class Experiment:
             carry=dataset.x_test if carried else None,
             dtype=self.dtype,
         )
-        tuning = {name: given[name] for name in ("step_size", "num_steps", "friction") if given[name] is not None}
-        of_chains = {name: given[name] for name in ("steps", "burn_in", "thin", "chains", "seed", "checkpoint_seconds")}
+        tuning = some("step_size", "num_steps", "friction")
         result = widebnn.sample(
             target,
             self.sampler,
             collect=widebnn.track(target, dataset.x_test if has_test and not carried else None),
             store=None if folder is None else folder / CHAINS,
             progress=progress,
-            **of_chains,
+            **some("steps", "burn_in", "thin", "chains", "seed", "checkpoint_seconds"),
             **tuning,
         )
         summary = {"data": dataset.name, "n_train": len(dataset.x_train), "n_test": len(dataset.x_test)}
-        named = ("width", "depth", "activation", "noise", "coordinates", "sampler", "dtype")
-        summary |= {name: given[name] for name in named} | {"carry": carried} | tuning | summarise(result, dataset)
+        summary |= some("width", "depth", "activation", "noise", "coordinates", "sampler", "dtype")
+        summary |= {"carry": carried} | tuning | summarise(result, dataset)
         if folder is not None:
             _write(folder, result, dataset, summary)
         return summary
@@ -296,8 +295,7 @@ def _acceptance_of_pcn(dataset: Dataset) -> Iterator[tuple[int, float]]:
 def _write(folder: Path, result: Result, dataset: Dataset, summary: dict[str, Any]) -> None:
     from widebnn.figures import run_figure
 
-    picture = io.BytesIO()
-    run_figure(result, dataset, summary).savefig(picture, format="png", dpi=150)
+    run_figure(result, dataset, summary).savefig(picture := io.BytesIO(), format="png", dpi=150)
     with output(folder):
         with replacing(folder / "draws.nc") as draws:
             result.to_datatree().to_netcdf(draws, engine="h5netcdf")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import report
 import reproduction
@@ -36,17 +37,17 @@ def test_near_the_best_is_within_one_standard_error():
     best = [row("gp", i, value) for i, value in enumerate([1.0, 2.0, 3.0])]  # standard error 0.577
     for gap, near in ((0.5, True), (0.6, False)):
         widebnn = [row("widebnn", i, value + gap) for i, value in enumerate([1.0, 2.0, 3.0])]
-        assert results.is_near_best({"gp": best, "widebnn": widebnn}, ["gp", "widebnn"]) is near
+        assert results.is_near_best(pd.DataFrame(best + widebnn), ["gp", "widebnn"]) is near
     noisy = [row("widebnn", i, value) for i, value in enumerate([0.0, 2.0, 6.0])]  # worse by 0.667, error 1.2
-    assert results.is_near_best({"gp": best, "widebnn": noisy}, ["gp", "widebnn"])
+    assert results.is_near_best(pd.DataFrame(best + noisy), ["gp", "widebnn"])
 
 
 def test_a_table_counts_in_one_form_only():
     """With its copies in the first column, without them in the second."""
 
     def methods(nll):
-        others = {method: [row(method, i, i / 100) for i in range(3)] for method in results.NAMES}
-        return others | {"widebnn": [row("widebnn", i, nll) for i in range(3)]}
+        rates = {method: [0.0, 0.01, 0.02] for method in results.NAMES} | {"widebnn": [nll] * 3}
+        return pd.DataFrame(row(method, i, rates[method][i]) for method in rates for i in range(3))
 
     done = {"wine": methods(1.0), "wine-distinct": methods(0.0), "yacht": methods(0.0)}
     line = next(line for line in results.verdict(done).splitlines() if "best" in line)

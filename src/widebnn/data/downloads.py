@@ -69,14 +69,8 @@ def _fetch(url: str, folder: Path, advice: str, members: list[str] | None = None
     name = url.rpartition("/")[2]
     unpack = None if members is None else pooch.Untar(members=members, extract_dir=".")
     try:
-        pooch.retrieve(
-            url,
-            f"sha256:{SHA256[name]}",
-            fname=name,
-            path=folder,
-            processor=unpack,
-            downloader=pooch.HTTPDownloader(timeout=TIMEOUT),
-        )
+        options = {"processor": unpack, "downloader": pooch.HTTPDownloader(timeout=TIMEOUT)}
+        pooch.retrieve(url, f"sha256:{SHA256[name]}", fname=name, path=folder, **options)
         if members is not None:
             (folder / name).unlink()
     except (OSError, ValueError) as error:

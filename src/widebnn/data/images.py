@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from widebnn.data.dataset import Arrays, Dataset, classification, first_rows, split_rows
-from widebnn.errors import WidebnnError, check_choice
+from widebnn.errors import WidebnnError
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_FOLDER = "cifar-10-batches-bin"
@@ -54,20 +54,13 @@ def load_digits(n_train: int | None, n_test: int | None, seed: int) -> Dataset:
     return classification("digits", (x[train], x[test]), (labels[train], labels[test]), "0123456789", images=True)
 
 
-def load_cifar10(
-    data_dir: str | PathLike[str] | None,
-    n_train: int | None = None,
-    n_test: int | None = None,
-    *,
-    order: str = "tfds",
-) -> Dataset:
+def load_cifar10(data_dir: str | PathLike[str] | None, n_train: int | None, n_test: int | None) -> Dataset:
     """The first ``n_train`` and ``n_test`` CIFAR-10 images of the files in ``data_dir``.
 
     The official files of the binary version, in ``data_dir`` or in the folder that the archive unpacks to, come in
-    TensorFlow Datasets' order, whose first images are those of the paper, or with ``order="file"`` as they are
-    stored. Official files win over the ``tfds_*`` files, which hold the first images of that order already.
+    TensorFlow Datasets' order, whose first images are those of the paper. They win over the ``tfds_*`` files, which
+    hold the first images of that order already.
     """
-    check_choice("order", order, ("tfds", "file"))
     folder = _folder("cifar10", data_dir, CIFAR10_ADVICE)
     for names, place in ((OFFICIAL, folder), (OFFICIAL, folder / CIFAR10_FOLDER), (FIRST, folder)):
         missing = [name for name in (*names[0], *names[1]) if not (place / name).is_file()]
@@ -79,10 +72,9 @@ def load_cifar10(
             )
     else:
         raise WidebnnError(f"{folder} has no CIFAR-10 file; set data_dir to {CIFAR10_ADVICE}.")
-    shuffle = order == "tfds" and names is OFFICIAL
-    x_train, labels_train = _read_cifar10("train", place, names[0], shuffle, n_train)
-    x_test, labels_test = _read_cifar10("test", place, names[1], shuffle, n_test)
-    return classification("cifar10", (x_train, x_test), (labels_train, labels_test), CLASSES, images=True)
+    parts = [_read_cifar10("train", place, names[0], n_train), _read_cifar10("test", place, names[1], n_test)]
+    x, labels = zip(*parts, strict=True)
+    return classification("cifar10", x, labels, CLASSES, images=True)
 
 
 def tfds_order(split: str, count: int) -> np.ndarray:
@@ -95,16 +87,17 @@ def tfds_order(split: str, count: int) -> np.ndarray:
     return np.array(sorted(range(count), key=digests.__getitem__), np.int64)
 
 
-def _read_cifar10(split: str, folder: Path, names: tuple[str, ...], shuffle: bool, asked: int | None) -> Arrays:
+def _read_cifar10(split: str, folder: Path, names: tuple[str, ...], asked: int | None) -> Arrays:
     """Pixels and labels of the first images."""
     files = [_records(folder / name) for name in names]
     starts = np.cumsum([0, *map(len, files)])
     source = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
     count = first_rows(f"{source} in {folder}", starts[-1], f"n_{split}", asked)
-    if shuffle and any(len(one) != PER_FILE for one in files):
+    is_official = names in OFFICIAL
+    if is_official and any(len(one) != PER_FILE for one in files):
         # The order is one of all images: with some missing it would be another.
         raise WidebnnError(f"{source} in {folder} must hold {PER_FILE} images each, and lack some; fetch them again.")
-    chosen = (tfds_order(split, starts[-1]) if shuffle else np.arange(starts[-1]))[:count]
+    chosen = (tfds_order(split, starts[-1]) if is_official else np.arange(starts[-1]))[:count]
     which = np.searchsorted(starts, chosen, side="right") - 1
     records = np.empty((count, RECORD), np.uint8)
     for i, one in enumerate(files):
@@ -144,8 +137,8 @@ def load_mnist(data_dir: str | PathLike[str] | None, n_train: int | None, n_test
             )
         count = first_rows(f"{names[0]} in {folder}", len(x), split, asked)
         parts.append((x.reshape(len(x), -1)[:count], labels[:count]))
-    (x_train, labels_train), (x_test, labels_test) = parts
-    return classification("mnist", (x_train, x_test), (labels_train, labels_test), "0123456789", images=True)
+    x, labels = zip(*parts, strict=True)
+    return classification("mnist", x, labels, "0123456789", images=True)
 
 
 def _read_idx(folder: Path, name: str, item: tuple[int, ...]) -> np.ndarray:

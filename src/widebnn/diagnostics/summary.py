@@ -50,9 +50,14 @@ def summarise(result: Result, dataset: Dataset) -> dict[str, Any]:
         "chains": result.chains,
         "seed": result.seed,
         "interrupted": result.interrupted,
-        "versions": {name: version(name) for name in VERSIONS} | {"python": platform.python_version()},
+        "versions": installed_versions(),
     }
     return summary | test_scores(result, dataset)
+
+
+def installed_versions() -> dict[str, str]:
+    """The versions of what a run depends on."""
+    return {name: version(name) for name in VERSIONS} | {"python": platform.python_version()}
 
 
 def test_scores(result: Result, dataset: Dataset) -> dict[str, float | None]:

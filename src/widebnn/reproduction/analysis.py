@@ -110,13 +110,8 @@ def rhat_against_steps(stored: xr.Dataset, at_steps: tuple[int, ...]) -> Row:
     cell = cell_of(stored)
     both = np.concatenate([stored[name].values for name in STATISTICS], axis=2)
     found: Row = {name: getattr(cell, name) for name in ("sampler", "step_size", "width")}
-    found |= {
-        "cell": cell.name,
-        "rank_rhat": float(np.mean(rhat(both))),
-        "steps": list(at_steps),
-        "mean": [],
-        "std": [],
-    }
+    found |= {"cell": cell.name, "rank_rhat": float(np.mean(rhat(both))), "steps": list(at_steps)}
+    found |= {"mean": [], "std": []}
     for steps in at_steps:
         values = published_rhat(both[:, : steps // cell.thin])
         finite = values[np.isfinite(values)]

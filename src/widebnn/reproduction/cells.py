@@ -80,14 +80,13 @@ class Cell:
     def name(self) -> str:
         """A file name that tells the cell from all others of a grid."""
         size = "tuned" if self.step_size is None else f"b{self.step_size:g}"
-        chains = f"-{self.chains}chains" if self.chains > 1 else ""
-        return f"{self.sampler}-{size}-w{self.width}-d{self.depth}{chains}"
+        return f"{self.sampler}-{size}-w{self.width}-d{self.depth}" + f"-{self.chains}chains" * (self.chains > 1)
 
     @property
     def label(self) -> str:
         """For progress displays."""
         size = "tuned" if self.step_size is None else f"step size {self.step_size:g}"
-        chains = f", {self.chains} chains" if self.chains > 1 else ""
+        chains = f", {self.chains} chains" * (self.chains > 1)
         return f"{self.sampler}, {size}, width {self.width}, depth {self.depth}{chains}"
 
     @property

@@ -79,12 +79,11 @@ def _start_worker(compiled: str) -> None:
 
 
 @contextlib.contextmanager
-def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[Engine]:
+def ray_engine(address: str | None = None) -> Iterator[Engine]:
     """Run jobs on a Ray cluster, which itself retries jobs that fail or whose process or machine is lost.
 
     Args:
         address: ``HOST:PORT`` of the cluster or ``auto``; by default a cluster is started on this machine.
-        cpus_per_job: Number of cores that a job reserves.
 
     Yields:
         An engine for ``sweep``.
@@ -103,7 +102,7 @@ def ray_engine(address: str | None = None, cpus_per_job: float = 1) -> Iterator[
     environment = {"runtime_env": {"env_vars": flags}} if flags else {}
     remote: Any = ray.remote
     retries = {"max_retries": ATTEMPTS - 1, "retry_exceptions": True}
-    task = remote(num_cpus=cpus_per_job, **retries, **environment)(lambda function, *rest: function(*rest))
+    task = remote(num_cpus=1, **retries, **environment)(lambda function, *rest: function(*rest))
     running: list[Any] = []
 
     def submit(*call: Any) -> concurrent.futures.Future[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -45,8 +44,8 @@ def draw_figures(rows: list[Row], results: list[xr.Dataset], rhat: list[Row], pu
     main = [row for row in rows if is_main(row)]
     sizes = sorted({row["step_size"] for row in main}, reverse=True)
     if main:
-        drawn["acceptance"] = acceptance_figure(main, sizes, published)
-        drawn["ess"] = ess_figure(main, sizes, published)
+        drawn["acceptance"] = width_figure(main, sizes, ("acceptance",), published)
+        drawn["ess"] = width_figure(main, sizes, STATISTICS, published)
     if rhat:
         drawn["rhat"] = rhat_figure(rhat)
     single = [s for s in results if cell_of(s).chains == 1 and cell_of(s).depth == 1]
@@ -87,21 +86,8 @@ def _panels(rows: int, columns: int, width: float, height: float, **options: Any
 
 def _line(axis: Axes, rows: list[Row], value: Callable[[Row], float], sampler: str) -> None:
     colour, marker = STYLES[sampler]
-    style: dict[str, Any] = {
-        "color": colour,
-        "marker": marker,
-        "markersize": 6,
-        "linewidth": 1.8,
-        "label": LABELS[sampler],
-    }
-    axis.plot([row["width"] for row in rows], [value(row) for row in rows], **style)
-
-
-def _lines(axis: Axes, main: list[Row], size: float, value: Callable[[Row], float]) -> None:
-    """A line for each sampler with this step size."""
-    for sampler in STYLES:
-        if here := find(main, sampler=sampler, step_size=size):
-            _line(axis, here, value, sampler)
+    style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 6, "linewidth": 1.8}
+    axis.plot([row["width"] for row in rows], [value(row) for row in rows], label=LABELS[sampler], **style)
 
 
 def _published(axis: Axes, quantity: str, main: list[Row], size: float, floor: float = 0.0) -> None:
@@ -115,39 +101,32 @@ def _published(axis: Axes, quantity: str, main: list[Row], size: float, floor: f
             axis.plot(WIDTHS[quantity], np.maximum(values, floor), linestyle="none", label=label, **style)
 
 
-def acceptance_figure(main: list[Row], sizes: list[float], published: bool) -> Figure:
-    """Figure 1: acceptance rate against width, one panel per step size."""
-    figure, axes = _panels(1, len(sizes), 4.2, 4.8, sharey=True)
-    for axis, size in zip(axes[0], sizes, strict=True):
-        _lines(axis, main, size, lambda row: row["acceptance"])
-        if published:
-            _published(axis, "acceptance", main, size)
-        size_axis(axis, sorted({row["width"] for row in main}), log_y=False)
-        axis.set(title=f"step size {size:g}", ylim=(-0.03, 1.03))
-    axes[0, 0].set_ylabel("acceptance rate")
-    legend(figure, axes)
-    return figure
+def width_figure(main: list[Row], sizes: list[float], quantities: tuple[str, ...], published: bool) -> Figure:
+    """Figures 1 and 2: acceptance, or effective samples per stored draw, against width, one panel per step size.
 
+    Dotted lines are effective samples by the paper's own definition.
+    """
+    are_rates = quantities == ("acceptance",)
+    figure, axes = _panels(len(quantities), len(sizes), 4.2, 1.2 + 3.6 * len(quantities), sharey="row")
+    for line, quantity in zip(axes, quantities, strict=True):
 
-def _shown_ess(statistic: str, row: Row) -> float:
-    return max(best_ess(row, statistic), FLOOR)
+        def shown(row: Row, quantity: str = quantity) -> float:
+            return row[quantity] if are_rates else max(best_ess(row, quantity), FLOOR)
 
-
-def ess_figure(main: list[Row], sizes: list[float], published: bool) -> Figure:
-    """Figure 2: effective samples per stored draw; dotted, by the paper's own definition."""
-    figure, axes = _panels(2, len(sizes), 4.2, 8.4, sharey="row")
-    for line, statistic in zip(axes, STATISTICS, strict=True):
         for axis, size in zip(line, sizes, strict=True):
-            _lines(axis, main, size, functools.partial(_shown_ess, statistic))
             for sampler, (colour, _) in STYLES.items():
-                here = find(main, sampler=sampler, step_size=size)
-                own = np.maximum([row[statistic]["ess"] for row in here], FLOOR)
-                axis.plot([row["width"] for row in here], own, color=colour, linewidth=0.9, linestyle=":")
+                if here := find(main, sampler=sampler, step_size=size):
+                    _line(axis, here, shown, sampler)
+                    if not are_rates:
+                        own = np.maximum([row[quantity]["ess"] for row in here], FLOOR)
+                        axis.plot([row["width"] for row in here], own, color=colour, linewidth=0.9, linestyle=":")
             if published:
-                _published(axis, statistic, main, size, FLOOR)
-            size_axis(axis, sorted({row["width"] for row in main}))
-            axis.set_title(f"{statistic}, step size {size:g}")
-        line[0].set_ylabel("effective samples per stored draw")
+                _published(axis, quantity, main, size, 0.0 if are_rates else FLOOR)
+            size_axis(axis, sorted({row["width"] for row in main}), log_y=not are_rates)
+            axis.set_title(f"{quantity}, step size {size:g}")
+        line[0].set_ylabel("acceptance rate" if are_rates else "effective samples per stored draw")
+    if are_rates:
+        axes[0, 0].set_ylim(-0.03, 1.03)
     legend(figure, axes)
     return figure
 

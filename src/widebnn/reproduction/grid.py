@@ -99,12 +99,7 @@ def plan(
 
     def add(sampler: str, step_size: float | None, width: int, depth: int = 1, **changed: Any) -> None:
         if sampler in chosen:
-            sizes = {
-                "steps": scale.steps_at(width),
-                "burn_in": scale.burn_in,
-                "thin": scale.thin,
-                "chains": 1,
-            } | changed
+            sizes = {"steps": scale.steps_at(width), "burn_in": scale.burn_in, "thin": scale.thin} | changed
             # The published potential is never far from its bulk: the whitened readout always fits.
             start = "prior" if sampler == "pcnl_published" else scale.start
             cell = Cell(sampler, step_size, width, depth, **sizes, seed=seed, start=start)

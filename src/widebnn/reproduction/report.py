@@ -6,10 +6,8 @@ import base64
 import dataclasses
 import io
 import json
-import platform
 import re
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +15,15 @@ import xarray as xr
 from markdown_it import MarkdownIt
 
 from widebnn.data import Dataset
-from widebnn.reproduction.analysis import (
-    STATISTICS,
-    add_pooled_ess,
-    compare,
-    distance_from_limit,
-    find,
-    rhat_against_steps,
-    summarise_cell,
-)
+from widebnn.diagnostics.summary import installed_versions
+from widebnn.reproduction import analysis
+from widebnn.reproduction.analysis import STATISTICS, find
 from widebnn.reproduction.cells import LABELS, NOISE, cell_of
 from widebnn.reproduction.claims import claims
 from widebnn.reproduction.figures import draw_figures
 from widebnn.reproduction.grid import Scale
 from widebnn.runs.files import output, write_bytes
 
-VERSIONS = ("widebnn", "jax", "jaxlib", "numpy", "scipy", "arviz-stats")
 INTRODUCTION = """# Function-space MCMC for wide Bayesian networks, re-run
 
 The experiments of Pezzetti, Favaro and Peluchetti (AISTATS 2025), recomputed with the corrected formulas by widebnn."""
@@ -89,20 +80,20 @@ def write_report(
         The contents of summary.json, with NaN where that has null.
     """
     stored = list(results.values())
-    rows = [summarise_cell(each) for each in stored]
-    add_pooled_ess(rows, stored)
+    rows = [analysis.summarise_cell(each) for each in stored]
+    analysis.add_pooled_ess(rows, stored)
     for row, each in zip(rows, stored, strict=True):
         if "jeffreys" in row:
-            row["limit"] = distance_from_limit(each, dataset)
-    rhat = [rhat_against_steps(each, scale.rhat_steps) for each in stored if cell_of(each).chains > 1]
+            row["limit"] = analysis.distance_from_limit(each, dataset)
+    rhat = [analysis.rhat_against_steps(each, scale.rhat_steps) for each in stored if cell_of(each).chains > 1]
     summary = {
         "config": config,
         "scale": dataclasses.asdict(scale),
         "cells": rows,
         "rhat": rhat,
-        "compared": compare(rows, rhat) if _is_paper_data(config) else [],
+        "compared": analysis.compare(rows, rhat) if _is_paper_data(config) else [],
         "claims": claims(rows, rhat),
-        "versions": {name: version(name) for name in VERSIONS} | {"python": platform.python_version()},
+        "versions": installed_versions(),
     }
     figures = draw_figures(rows, stored, rhat, _is_paper_data(config))
     with output(folder):
@@ -111,7 +102,8 @@ def write_report(
                 content = io.BytesIO()
                 figure.savefig(content, format=kind, dpi=140)
                 write_bytes(folder / f"{name}.{kind}", content.getvalue())
-        write_bytes(folder / "summary.json", json.dumps(_without_nan(summary), indent=1).encode() + b"\n")
+        plain = json.loads(json.dumps(summary), parse_constant=lambda _: None)  # JSON has no NaN
+        write_bytes(folder / "summary.json", json.dumps(plain, indent=1).encode() + b"\n")
         markdown = report_page(summary, {name: f"{name}.png" for name in figures})
         write_bytes(folder / "report.html", to_html(markdown, folder).encode())
     return summary
@@ -197,12 +189,10 @@ def _beyond_section(rows: list[dict[str, Any]]) -> str:
     header = ["effective samples of predictions per second, best step size", *map(str, widths)]
     parts = ["## Beyond the paper", table(header, lines)]
     lines = []
-    for row in sorted(rows, key=lambda row: (row["depth"], row["sampler"])):
-        if row["depth"] > 1:
-            size = "" if row["step_size"] is None else f", {row['step_size']:g}"
-            label = f"{row['depth']} hidden layers, {LABELS[row['sampler']]}{size}"
-            values = number(row["acceptance"]), number(row["predictions"]["ess_per_step"])
-            lines.append([label, str(row["width"]), *values])
+    for row in sorted((row for row in rows if row["depth"] > 1), key=lambda row: (row["depth"], row["sampler"])):
+        size = "" if row["step_size"] is None else f", {row['step_size']:g}"
+        label = f"{row['depth']} hidden layers, {LABELS[row['sampler']]}{size}"
+        lines.append([label, str(row["width"]), *map(number, (row["acceptance"], row["predictions"]["ess_per_step"]))])
     if lines:
         parts.append(table(["depth, sampler, step size", "width", "acceptance", "ESS per step, predictions"], lines))
     return "\n\n".join(parts)
@@ -244,12 +234,3 @@ def versions(summary: dict[str, Any]) -> str:
 
 def _is_paper_data(config: dict[str, Any]) -> bool:
     return config["data"] == "cifar10" and config["n_train"] == 256
-
-
-def _without_nan(value: Any) -> Any:
-    """JSON has no NaN: None instead."""
-    if isinstance(value, dict):
-        return {name: _without_nan(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(part) for part in value]
-    return None if isinstance(value, float) and value != value else value

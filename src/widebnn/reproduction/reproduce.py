@@ -58,8 +58,7 @@ def reproduce(
     if scale == "smoke":
         compile_quickly()
     size = SCALES[check_choice("scale", scale, SCALES)]
-    check_choice("experiment", what, (*EXPERIMENTS, "all"))
-    names = EXPERIMENTS if what == "all" else (what,)
+    names = EXPERIMENTS if check_choice("experiment", what, (*EXPERIMENTS, "all")) == "all" else (what,)
     chosen = None if samplers is None else [check_choice("samplers", name, LABELS) for name in samplers]
     dataset = load_dataset(data, size.n_train, size.n_test, data_dir=data_dir)
     cells = plan(names, size, chosen, _widths(widths), _step_sizes(step_sizes), check_integer("seed", seed, 0))

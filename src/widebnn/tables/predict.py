@@ -92,16 +92,16 @@ def predict_table(
         predictions = pd.DataFrame(numbers, columns=[f"p[{label}]" for label in estimator.classes_])
         predictions.insert(0, "class", estimator.classes_[numbers.argmax(axis=1)])
     else:
-
-        def describe(part: Any) -> Any:
-            return *estimator.predict(part, return_std=True), estimator.predict_quantiles(part, levels).T
-
-        numbers = np.column_stack(by_batches(describe, progress, rows, x))
+        numbers = np.column_stack(by_batches(lambda part: _describe(estimator, levels, part), progress, rows, x))
         predictions = pd.DataFrame(numbers, columns=["mean", "std", *(f"q{level:g}" for level in levels)])
     if out is not None:
         write_output(Path(out), to_csv(predictions).encode())
         log.info(f"Wrote {len(x)} rows of {listed(list(predictions.columns), 8)} to {out}")
     return predictions
+
+
+def _describe(estimator: Any, levels: list[float], x: np.ndarray) -> Sequence[np.ndarray]:
+    return *estimator.predict(x, return_std=True), estimator.predict_quantiles(x, levels).T
 
 
 def to_csv(predictions: DataFrame) -> str:

@@ -12,6 +12,7 @@ from problems import COORDINATES, NOISE, naive_log_likelihood, numpy_features, s
 from widebnn.networks import apply
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("activation", ["gelu", "relu", "erf", "tanh", "sin"])
 @pytest.mark.parametrize("widths", [(4,), (3, 6, 2)])
@@ -33,6 +34,7 @@ def test_log_likelihood_against_scipy(coordinates, activation, widths):
     np.testing.assert_allclose(target.log_likelihood(u), expected, rtol=rtol)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("n", [3, 12])
 def test_gradient_against_plain_autodiff(coordinates, n):
@@ -43,6 +45,7 @@ def test_gradient_against_plain_autodiff(coordinates, n):
     np.testing.assert_allclose(ours, plain, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("n", [3, 12])
 def test_reparametrised_likelihood_ignores_the_readout(n):
     target = small_target("reparametrised", n=n)
@@ -54,6 +57,7 @@ def test_reparametrised_likelihood_ignores_the_readout(n):
     np.testing.assert_allclose(target.log_likelihood(u), marginal.log_likelihood(u.hidden), rtol=1e-13)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("n", [3, 12])
 def test_reparametrisation_is_the_change_of_variables_it_claims(n):
     """posterior density of theta x |det d theta / d phi| = posterior density of phi, for every theta."""
@@ -74,6 +78,7 @@ def test_reparametrisation_is_the_change_of_variables_it_claims(n):
     np.testing.assert_allclose(log_ratios, log_ratios[0], atol=1e-9)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("n", [3, 12])
 def test_map_and_inverse_round_trip(coordinates, n):
@@ -122,6 +127,7 @@ def test_a_feature_map_of_ones_own():
             np.testing.assert_allclose(target.log_likelihood(u), expected, rtol=1e-9)
 
 
+@pytest.mark.some(2)
 @pytest.mark.ambient
 @pytest.mark.parametrize("coordinates", COORDINATES)
 def test_works_in_a_program_without_double_precision(coordinates):

@@ -72,6 +72,7 @@ def frame_of(*vectors):
     return axes
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("name", "step_size"), [("pcn", 0.4), ("pcnl", 0.5), ("hilbert_hmc", 0.4)])
 def test_the_reduced_chain_is_the_projected_full_chain(name, step_size):
     """pCN, pCNL and Hilbert-space HMC: what the likelihood ignores does not even enter the acceptance."""
@@ -97,6 +98,7 @@ def test_the_reduced_chain_is_the_projected_full_chain(name, step_size):
     assert 20 < accepted < STEPS
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -197,6 +199,7 @@ def test_where_full_space_makes_no_sense(widths, m, message):
         widebnn.posterior(widebnn.dense(m, widths), x, y, coordinates="full")
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("n", "widths"), [(4, (6,)), (4, (6, 5)), (4, (7, 6, 5)), (6, (3, 8)), (9, (4, 4))])
 def test_coordinates_weights_and_back(n, widths):
     """to_weights is exact: same features, same likelihood; and its inverse returns the coordinates."""
@@ -213,9 +216,8 @@ def test_coordinates_weights_and_back(n, widths):
         np.testing.assert_allclose(a, b, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "widths", [(5, 4), pytest.param((5,), marks=pytest.mark.long), pytest.param((4, 5, 3), marks=pytest.mark.long)]
-)
+@pytest.mark.some(1)
+@pytest.mark.parametrize("widths", [(5, 4), (5,), (4, 5, 3)])
 def test_weights_drawn_back_are_standard_normal(widths):
     """Coordinates from N(0, I) must give weights N(0, I): nothing is lost and nothing counted twice."""
     x, y = small_data(n=3)
@@ -233,9 +235,8 @@ def test_weights_drawn_back_are_standard_normal(widths):
     assert np.abs(z).max() < 5
 
 
-@pytest.mark.parametrize(
-    "widths", [(6, 5), pytest.param((5,), marks=pytest.mark.long), pytest.param((3, 6), marks=pytest.mark.long)]
-)
+@pytest.mark.some(1)
+@pytest.mark.parametrize("widths", [(6, 5), (5,), (3, 6)])
 def test_predictions_have_the_law_of_weights_drawn_back(widths):
     """Two exact routes to new inputs: conditional draws layer by layer, and drawing all weights."""
     x, y = small_data(n=3)
@@ -266,6 +267,7 @@ def test_hidden_layers_of_the_result_are_layers():
         assert weights.hidden[0].w.shape == (M, WIDTH)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("coordinates", ["function", "full"])
 def test_carried_inputs_have_the_law_of_new_inputs(coordinates):
     """Averaged over the coordinates that are carried, predict(key, u) is predict(key, u, x)."""
@@ -288,6 +290,7 @@ def test_carried_inputs_have_the_law_of_new_inputs(coordinates):
     assert np.abs(z).max() < 5
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("widths", [(6,), (7, 6), (3, 6)])
 def test_carried_function_moves_with_the_chain(widths):
     """The same position gives the same hidden function at carried inputs, and duplicates of training inputs agree."""

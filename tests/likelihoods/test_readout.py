@@ -22,6 +22,7 @@ def brute(psi, y, noise):
     return sigma, sigma @ psi.T @ y / noise**2, psi @ psi.T + noise**2 * np.eye(len(psi))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("form", ["primal", "dual"])
 def test_evidence_is_the_gaussian_density_of_the_data(shape, form):
@@ -31,6 +32,7 @@ def test_evidence_is_the_gaussian_density_of_the_data(shape, form):
     np.testing.assert_allclose(log_evidence(psi, y, noise, form), expected, rtol=1e-12)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("form", ["primal", "dual"])
 def test_gradients_equal_autodiff_of_the_textbook_formula(shape, form):
@@ -46,6 +48,7 @@ def test_gradients_equal_autodiff_of_the_textbook_formula(shape, form):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_primal_and_dual_are_the_same(shape):
     psi, y, noise = problem(*shape)
@@ -64,6 +67,7 @@ def test_the_smaller_matrix_is_factored():
     assert choose_form(9, 5) == "primal"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_moments_and_square_root(shape):
     psi, y, noise = problem(*shape)
@@ -121,6 +125,7 @@ def test_float32_features_float64_factorisation():
     assert jax.grad(log_evidence)(wide.astype(jnp.float32), y, 0.1).dtype == jnp.float32
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("form", ["primal", "dual"])
 def test_noise_of_every_row(shape, form):

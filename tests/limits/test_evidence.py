@@ -67,6 +67,7 @@ def test_evidence_equals_that_of_the_gaussian_process():
         assert value == pytest.approx(log_evidence(depth, name, SCALES, x, y), rel=1e-11)
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("name", CLOSED_FORMS)
 @pytest.mark.parametrize("bias_std", [0.4, 0.0])
@@ -88,6 +89,7 @@ def test_gradient_equals_finite_differences(name, depth, bias_std):
     np.testing.assert_allclose(candidate.log_evidence(log_scales)[1], numerical, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", CLOSED_FORMS)
 def test_gradient_is_finite_at_extreme_scales(name):
     """The ends of the search intervals, three layers, also with the largest inputs there may be."""
@@ -103,6 +105,7 @@ def test_gradient_is_finite_at_extreme_scales(name):
 # --- the search
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["gelu", "relu"])
 def test_scales_are_a_maximum(name):
     """Of evidence times prior, both computed here: better than the defaults, and than 10 % more or less of each."""
@@ -128,6 +131,7 @@ def test_search_finds_the_better_of_two_maxima():
     assert 0.7 < result.noise < 1.3
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("noise", [0.1, 0.5])
 def test_noise_is_recovered(noise):
     """Data of an infinitely wide network: the error of log noise is within 4 standard errors, and they are small."""
@@ -219,6 +223,7 @@ def test_indefinite_covariances_are_infinitely_bad():
 # --- one scale per input
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_gradient_in_the_scales_of_inputs(depth):
     x, y = regression_data()
@@ -248,6 +253,7 @@ def test_inputs_that_do_not_matter_get_small_scales():
 # --- noise that differs from row to row
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_row_noise_is_recovered(outputs):
     rng = np.random.default_rng(2)
@@ -345,6 +351,7 @@ def test_one_row_gives_nearly_the_prior():
     assert np.isfinite(result.log_evidence)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("constant", [0.0, 1.0])
 def test_constant_outputs(constant):
     """The noise goes to its lower end, no further."""

@@ -149,6 +149,7 @@ def test_relu_derivatives_at_the_edge():
 # --- the kernel
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("depth", [1, 3])
 def test_kernel_is_symmetric_positive_and_consistent(name, depth):
@@ -261,6 +262,7 @@ def test_one_hidden_layer_is_unbiased_at_any_width(name):
     assert worst_z(nngp_kernel(wrong, x)) > threshold
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["gelu", "tanh"])
 def test_two_hidden_layers_approach_the_kernel_like_one_over_root_width(name):
     x = inputs(3)

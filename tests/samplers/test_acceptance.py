@@ -145,28 +145,25 @@ def test_every_sampler_has_a_case():
     assert set(CASES) == set(samplers.SAMPLERS) - {"elliptical_slice"}
 
 
-@pytest.mark.parametrize(
-    "coordinates",
-    [pytest.param(name, marks=[] if name in ("weights", "function") else [pytest.mark.long]) for name in COORDINATES],
-)
+@pytest.mark.some(8)
+@pytest.mark.parametrize(("n", "outputs", "widths"), [(5, 2, (4,)), (3, 1, (3, 4)), (9, 3, (2,))])
+@pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("name", CASES)
-def test_log_ratio_equals_brute_force(name, coordinates):
+def test_log_ratio_equals_brute_force(name, coordinates, n, outputs, widths):
     brute, options = CASES[name]
-    for seed, (n, outputs, widths) in enumerate([(5, 2, (4,)), (3, 1, (3, 4)), (9, 3, (2,))]):
-        target = small_target(coordinates, n=n, outputs=outputs, widths=widths, seed=seed)
-        algorithm = samplers.build_sampler(name, target.log_likelihood, step_size=STEP, **options)
-        keys = jax.random.split(jax.random.key(seed))
-        position, noise = target.sample_reference(keys[0]), target.sample_reference(keys[1])
-        u, unravel = ravel_pytree(position)
-        state = algorithm.init(position)
-        if name == "underdamped":
-            state = state._replace(momentum=unravel(jnp.ones_like(u)), has_momentum=jnp.asarray(True))
-        proposal = algorithm.propose(state, noise)
-        v, expected = brute(BruteForce(target, unravel), np.asarray(u), np.asarray(ravel_pytree(noise)[0]))
-        np.testing.assert_allclose(ravel_pytree(proposal.state.position)[0], v, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(proposal.log_ratio, expected, rtol=1e-9, atol=1e-8)
-        # A rejected step must leave the position alone; only the underdamped chain changes anything else.
-        np.testing.assert_array_equal(ravel_pytree(proposal.otherwise.position)[0], u)
+    target = small_target(coordinates, n=n, outputs=outputs, widths=widths, seed=n)
+    algorithm = samplers.build_sampler(name, target.log_likelihood, step_size=STEP, **options)
+    position, noise = (target.sample_reference(key) for key in jax.random.split(jax.random.key(n)))
+    u, unravel = ravel_pytree(position)
+    state = algorithm.init(position)
+    if name == "underdamped":
+        state = state._replace(momentum=unravel(jnp.ones_like(u)), has_momentum=jnp.asarray(True))
+    proposal = algorithm.propose(state, noise)
+    v, expected = brute(BruteForce(target, unravel), np.asarray(u), np.asarray(ravel_pytree(noise)[0]))
+    np.testing.assert_allclose(ravel_pytree(proposal.state.position)[0], v, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(proposal.log_ratio, expected, rtol=1e-9, atol=1e-8)
+    # A rejected step must leave the position alone; only the underdamped chain changes anything else.
+    np.testing.assert_array_equal(ravel_pytree(proposal.otherwise.position)[0], u)
 
 
 @pytest.mark.parametrize("name", ["pcn", "pcnl", "hilbert_hmc"])

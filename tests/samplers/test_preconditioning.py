@@ -34,6 +34,7 @@ def test_the_density_is_the_same():
     np.testing.assert_allclose(values, 0, atol=1e-9)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("sampler", ["pcn", "hilbert_hmc"])
 def test_conservation_and_geweke(sampler):
     scaling = Scaling((P,))

@@ -45,6 +45,7 @@ def same(a, b):
     assert a.steps == b.steps
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("sampler", ["hilbert_hmc", "pcn", "underdamped"])
 def test_stopped_anywhere_it_ends_with_the_same_bits(tmp_path, many_chunks, monkeypatch, sampler):
     options = {"step_size": 0.1} if sampler == "underdamped" else {}
@@ -222,6 +223,7 @@ def test_what_cannot_be_read_now_is_not_removed(tmp_path, many_chunks, monkeypat
     same(run(store=tmp_path), whole)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_save_what_is_there(tmp_path, number):
     """A real process: its draws are on disk when it ends."""

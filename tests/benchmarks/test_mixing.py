@@ -27,6 +27,7 @@ def collect(position):
     return {"projections": position[:2], "mean": position[2:5]}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["ours", "BlackJAX"])
 def test_draws_and_rates(name, monkeypatch):
     """Variance 1/4 in every coordinate, gradients counted, and effective samples near one per step."""

@@ -18,6 +18,7 @@ def problem(widths):
     return setting, target, positions
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("widths", [(4,), (12,), (6, 5)], ids=str)
 def test_log_density_is_that_of_the_reparametrised_target(widths):
     setting, target, positions = problem(widths)

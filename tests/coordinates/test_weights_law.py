@@ -75,12 +75,12 @@ def test_weights_of_a_draw_from_the_prior(dtype, depth, likelihood):
         check_standard_normal(layer.w)
         check_standard_normal(layer.b)
     np.testing.assert_allclose(found, psi, atol=FUNCTION_ERROR[dtype])
-    f = jax.vmap(lambda w: apply(target.network, w, target.x))(weights)
+    f = jax.jit(jax.vmap(lambda w: apply(target.network, w, target.x)))(weights)
     if target.likelihood.name == "softmax":
         scale = jax.vmap(lambda z: jnp.asarray(target.likelihood.scale(z)))(u.z).reshape(-1, 1, 1)
         if target.likelihood.logit_scale is None:
             check_standard_normal(weights.readout)
-        chain = scale * (jax.vmap(kernel_root)(psi) @ u.z.readout.astype(jnp.float64))
+        chain = scale * (jax.jit(jax.vmap(kernel_root))(psi) @ u.z.readout.astype(jnp.float64))
         np.testing.assert_allclose(f, chain, atol=20 * FUNCTION_ERROR[dtype])
     else:
         noise = np.asarray(jax.vmap(target.noise_at)(u)).reshape(DRAWS, -1, 1)
@@ -129,4 +129,4 @@ def test_predictions_far_away_have_the_variance_of_the_prior(dtype, likelihood):
         u = target.sample_reference(key)
         return jnp.mean(target.predict(key, u, far).f ** 2)
 
-    assert jnp.mean(jax.vmap(size)(jax.random.split(jax.random.key(0), 50))) < 5
+    assert jnp.mean(jax.jit(jax.vmap(size))(jax.random.split(jax.random.key(0), 50))) < 5

@@ -20,6 +20,9 @@ from widebnn.precision import double_precision
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("regressor")]
 NOISE = 0.3
+SCALES = dict.fromkeys(["weight_std", "bias_std", "readout_weight_std", "readout_bias_std"], 1.0)
+TINY = {"width": 8, "depth": 1, "activation": "erf", "noise": NOISE, "input_scales": False, **SCALES, "random_state": 0}
+"""Nothing is left to choose."""
 
 
 def truth(x):
@@ -29,13 +32,13 @@ def truth(x):
 @pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(0)
-    x, x_test = rng.uniform(-2, 2, size=(150, 2)), rng.uniform(-2, 2, size=(400, 2))
-    return x, truth(x) + NOISE * rng.normal(size=150), x_test, truth(x_test) + NOISE * rng.normal(size=400)
+    x, x_test = rng.uniform(-2, 2, size=(80, 2)), rng.uniform(-2, 2, size=(400, 2))
+    return x, truth(x) + NOISE * rng.normal(size=80), x_test, truth(x_test) + NOISE * rng.normal(size=400)
 
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    model = WideBNNRegressor(width=256, depth=1, activation="erf", target_ess=100, random_state=0)
+    model = WideBNNRegressor(width=128, depth=1, activation="erf", target_ess=100, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         return model.fit(*data[:2])
@@ -107,17 +110,8 @@ def test_diagnostics_are_those_of_the_worst_statistic(bad):
 @pytest.mark.long
 def test_the_same_random_state_gives_the_same_predictions(data):
     x, y, x_test, _ = data
-    model = WideBNNRegressor(
-        width=8,
-        depth=1,
-        activation="erf",
-        noise=NOISE,
-        chains=1,
-        burn_in=20,
-        target_ess=10,
-        max_steps=20,
-        random_state=3,
-    )
+    short = {"chains": 1, "burn_in": 20, "target_ess": 10, "max_steps": 20}
+    model = WideBNNRegressor(width=8, depth=1, activation="erf", noise=NOISE, random_state=3, **short)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         first, second = (clone(model).fit(x[:20], y[:20]).predict(x_test) for _ in range(2))
@@ -128,15 +122,14 @@ def test_the_same_random_state_gives_the_same_predictions(data):
 
 
 def test_chains_that_are_too_short_are_said_to_be(data):
-    model = WideBNNRegressor(width=8, depth=1, activation="erf", chains=2, burn_in=2, max_steps=4, random_state=0)
+    model = WideBNNRegressor(**TINY, chains=2, burn_in=2, max_steps=4)
     with pytest.warns(ConvergenceWarning, match="effective draws of 400 wanted after 4 steps; raise max_steps"):
         model.fit(data[0][:20], data[1][:20])
 
 
 def test_fits_end_when_their_time_is_over(data):
     """After burn-in and ten draws, with the reason; no longer run is begun."""
-    settings = {"width": 8, "depth": 1, "activation": "erf", "noise": NOISE, "burn_in": 4, "random_state": 0}
-    model = WideBNNRegressor(**settings, max_minutes=1e-9)
+    model = WideBNNRegressor(**TINY, burn_in=4, max_minutes=1e-9)
     with pytest.warns(ConvergenceWarning, match="wanted after 10 steps; raise max_minutes .now 1e-09."):
         model.fit(data[0][:20], data[1][:20])
     assert model.diagnostics_["draws"] == 20
@@ -157,7 +150,7 @@ def runs(monkeypatch):
     return seen, other
 
 
-TOO_SHORT = {"width": 8, "depth": 1, "activation": "erf", "noise": NOISE, "burn_in": 4, "target_ess": 80}
+TOO_SHORT = TINY | {"burn_in": 4, "target_ess": 80}
 
 
 def test_a_longer_run_that_time_ended_counts_only_if_it_has_more(data, runs):
@@ -165,14 +158,14 @@ def test_a_longer_run_that_time_ended_counts_only_if_it_has_more(data, runs):
     seen, other = runs
     other[3] = {"max_seconds": 0.0}
     with pytest.warns(ConvergenceWarning, match="raise max_minutes"):
-        model = WideBNNRegressor(**TOO_SHORT, max_minutes=60, random_state=0).fit(data[0][:20], data[1][:20])
+        model = WideBNNRegressor(**TOO_SHORT, max_minutes=60).fit(data[0][:20], data[1][:20])
     assert len(seen) == 3 and seen[2]["steps"] > seen[1]["steps"] == 20
     assert model.diagnostics_["steps"] == 20
 
 
 def test_most_steps_that_are_no_longer_than_a_trial_are_the_only_run(data, runs):
     with pytest.warns(ConvergenceWarning, match="raise max_steps .now 20."):
-        model = WideBNNRegressor(**TOO_SHORT, max_steps=20, random_state=0).fit(data[0][:20], data[1][:20])
+        model = WideBNNRegressor(**TOO_SHORT, max_steps=20).fit(data[0][:20], data[1][:20])
     assert [options["steps"] for options in runs[0]] == [2, 20]
     assert model.diagnostics_["steps"] == 20
 
@@ -253,7 +246,7 @@ def test_ctrl_c_before_there_are_draws_stops_the_fit(data, monkeypatch, at):
 
     for module in (start, chains):
         monkeypatch.setattr(module, "sample", interrupted)
-    model = WideBNNRegressor(width=8, depth=1, activation="erf", noise=NOISE, burn_in=2, max_steps=4, random_state=0)
+    model = WideBNNRegressor(**TINY, burn_in=2, max_steps=4)
     with pytest.raises(KeyboardInterrupt):
         model.fit(data[0][:20], data[1][:20])
     assert len(runs) == at
@@ -261,9 +254,8 @@ def test_ctrl_c_before_there_are_draws_stops_the_fit(data, monkeypatch, at):
 
 def test_a_network_that_cannot_follow_the_targets_is_named(data):
     x, y, _, _ = data
-    model = WideBNNRegressor(
-        width=2, depth=1, activation="erf", noise=0.01, chains=1, burn_in=20, target_ess=1, max_steps=10, random_state=0
-    )
+    short = {"chains": 1, "burn_in": 20, "target_ess": 1, "max_steps": 10}
+    model = WideBNNRegressor(**TINY | {"width": 2, "noise": 0.01}, **short)
     with pytest.warns(ConvergenceWarning, match=r"times the noise away .* network of width 2 cannot follow"):
         model.fit(x, y)
     assert model.diagnostics_["misfit"] > 4

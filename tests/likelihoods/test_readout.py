@@ -22,6 +22,10 @@ def brute(psi, y, noise):
     return sigma, sigma @ psi.T @ y / noise**2, psi @ psi.T + noise**2 * np.eye(len(psi))
 
 
+def gradients(function):
+    return jax.jit(jax.grad(function, argnums=(0, 1, 2)))
+
+
 @pytest.mark.some(3)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("form", ["primal", "dual"])
@@ -29,7 +33,8 @@ def test_evidence_is_the_gaussian_density_of_the_data(shape, form):
     psi, y, noise = problem(*shape)
     _, _, k = brute(psi, y, noise)
     expected = sum(multivariate_normal(np.zeros(len(k)), k).logpdf(column) for column in np.asarray(y).T)
-    np.testing.assert_allclose(log_evidence(psi, y, noise, form), expected, rtol=1e-12)
+    value = jax.jit(log_evidence, static_argnums=3)(psi, y, noise, form)
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
 
 
 @pytest.mark.some(3)
@@ -42,8 +47,8 @@ def test_gradients_equal_autodiff_of_the_textbook_formula(shape, form):
         k = psi @ psi.T + noise**2 * jnp.eye(len(psi))
         return -0.5 * (y.shape[1] * jnp.linalg.slogdet(2 * jnp.pi * k)[1] + jnp.sum(y * jnp.linalg.solve(k, y)))
 
-    ours = jax.grad(lambda *a: 3 * log_evidence(*a, form), argnums=(0, 1, 2))(psi, y, jnp.asarray(noise))
-    expected = jax.grad(lambda *a: 3 * naive(*a), argnums=(0, 1, 2))(psi, y, jnp.asarray(noise))
+    ours = gradients(lambda *a: 3 * log_evidence(*a, form))(psi, y, jnp.asarray(noise))
+    expected = gradients(lambda *a: 3 * naive(*a))(psi, y, jnp.asarray(noise))
     for a, b in zip(ours, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
@@ -91,7 +96,7 @@ def test_pathwise_draws_have_the_exact_posterior(form):
 
     def worst_z(draw):
         """Largest z-score of mean and covariance of whitened draws; N(0, I) under the exact law."""
-        draws = np.asarray(jax.vmap(draw)(jax.random.split(jax.random.key(1), 40_000)))[:, :, 0]
+        draws = np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(1), 40_000)))[:, :, 0]
         white = np.linalg.solve(np.linalg.cholesky(sigma), (draws - mu[:, 0]).T).T
         z_mean = white.mean(0) * np.sqrt(len(white))
         z_covariance = (white.T @ white / len(white) - np.eye(5)) * np.sqrt(len(white)) / np.sqrt(1 + np.eye(5))
@@ -138,11 +143,9 @@ def test_noise_of_every_row(shape, form):
         return -0.5 * (y.shape[1] * jnp.linalg.slogdet(2 * jnp.pi * k)[1] + jnp.sum(y * jnp.linalg.solve(k, y)))
 
     for constant in (0.0, 0.7):
-        np.testing.assert_allclose(
-            log_evidence(psi, y, noise, form, constant), naive(psi, y, noise, constant), rtol=1e-12
-        )
-        ours = jax.grad(lambda *a, c=constant: log_evidence(*a, form, c), argnums=(0, 1, 2))(psi, y, noise)
-        expected = jax.grad(lambda *a, c=constant: naive(*a, c), argnums=(0, 1, 2))(psi, y, noise)
+        here, there = lambda *a, c=constant: log_evidence(*a, form, c), lambda *a, c=constant: naive(*a, c)
+        np.testing.assert_allclose(jax.jit(here)(psi, y, noise), jax.jit(there)(psi, y, noise), rtol=1e-12)
+        ours, expected = gradients(here)(psi, y, noise), gradients(there)(psi, y, noise)
         for a, b in zip(ours, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
     scaled = np.asarray(psi) / np.asarray(noise)[:, None]
@@ -152,6 +155,6 @@ def test_noise_of_every_row(shape, form):
     np.testing.assert_allclose(given.variance(psi[:2]), np.diag(psi[:2] @ sigma @ psi[:2].T), atol=1e-11)
     root = condition(psi, jnp.zeros((shape[0], shape[1])), noise, form)
     np.testing.assert_allclose(root.unwhiten(root.unwhiten(jnp.eye(shape[1]))), sigma, atol=1e-11)
-    draws = jax.vmap(given.draw)(jax.random.split(jax.random.key(0), 20_000))[..., 0]
+    draws = jax.jit(jax.vmap(given.draw))(jax.random.split(jax.random.key(0), 20_000))[..., 0]
     np.testing.assert_allclose(draws.mean(axis=0), given.mean[:, 0], atol=0.03)
     np.testing.assert_allclose(np.cov(draws.T), sigma, atol=0.03)

@@ -12,6 +12,7 @@ from widebnn.networks import Weights, apply
 from widebnn.networks.activations import ACTIVATIONS
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("widths", [(), (5,), (4, 3, 6)])
 def test_features_against_numpy(activation, widths):

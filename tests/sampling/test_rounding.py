@@ -40,6 +40,7 @@ def test_stops_a_deep_chain_that_does_not_move(dtype):
         widebnn.sample(target(1e-2, (64, 64), dtype), "pcnl", step_size=0.1, steps=1000, burn_in=200)
 
 
+@pytest.mark.long
 def test_warns_of_a_deep_chain_that_moves():
     """Another root of a singular kernel: other coordinates, the same distribution."""
     with warnings.catch_warnings(record=True) as caught:

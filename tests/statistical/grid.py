@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from harness import (
     GAUSSIAN,
     NETWORK,
@@ -99,6 +100,11 @@ def joint_test_of(
     length = SETTINGS[setting].length | length
     length["cycles"] = (length["cycles"] + 1) // 2 if slow else length["cycles"]
     return joint_test(target_of, sampler_of, problem=problem, **length)
+
+
+def worker(setting: str) -> pytest.MarkDecorator:
+    """Tests of a setting share its exact draws, so they run in one process."""
+    return pytest.mark.xdist_group(setting)
 
 
 def moves(outcome: Outcome, kernel: str) -> bool:

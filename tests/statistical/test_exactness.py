@@ -23,7 +23,10 @@ SHORT = {
     ("single precision", "auto", "function"),
     ("mixed precision", "pcnl", "function"),
 }
-COMBINATIONS = [pytest.param(*c, marks=() if c in SHORT else pytest.mark.long) for c in grid.combinations()]
+COMBINATIONS = [
+    pytest.param(*c, marks=[grid.worker(c[0]), *([] if c in SHORT else [pytest.mark.long])])
+    for c in grid.combinations()
+]
 
 
 @pytest.mark.parametrize(("setting", "sampler", "coordinates"), COMBINATIONS)

@@ -1,6 +1,7 @@
 """Deliberate mistakes in samplers and posteriors: each is caught by the test that the real ones pass."""
 
 import bugs
+import grid
 import pytest
 
 CAUGHT = [name for name in bugs.BUGS if name != bugs.INVISIBLE]
@@ -20,7 +21,11 @@ SHORT = (
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in CAUGHT]
+    "name",
+    [
+        pytest.param(name, marks=[grid.worker(bugs.BUGS[name].setting), *([] if name in SHORT else [pytest.mark.long])])
+        for name in CAUGHT
+    ],
 )
 def test_planted_bug_is_caught(name):
     outcome = bugs.outcome_of(name)

@@ -186,11 +186,7 @@ def test_tracked_projections_are_those_of_all_weights():
 
 
 @pytest.mark.parametrize(
-    ("widths", "m", "message"),
-    [
-        ((3, 3), M, "exact for one hidden layer"),
-        ((3,), 3, "nothing to gain"),
-    ],
+    ("widths", "m", "message"), [((3, 3), M, "exact for one hidden layer"), ((3,), 3, "nothing to gain")]
 )
 def test_where_full_space_makes_no_sense(widths, m, message):
     x, y = small_data(n=N, m=m)

@@ -48,8 +48,7 @@ def naive(f, labels):
 
 @pytest.mark.some(4)
 @pytest.mark.parametrize(
-    ("coordinates", "n", "widths", "repeated"),
-    [*((*case, True) for case in CASES), ("function", 5, (8, 7), False)],
+    ("coordinates", "n", "widths", "repeated"), [*((*case, True) for case in CASES), ("function", 5, (8, 7), False)]
 )
 def test_log_likelihood_against_numpy(coordinates, n, widths, repeated):
     """In function space the weights drawn back give the logits that the likelihood saw."""

@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -375,13 +374,3 @@ def test_bad_input(change, message):
     x, y = regression_data()
     with pytest.raises(WidebnnError, match=message):
         choose_hyperparameters(**({"x": x, "y": y, "depths": (1,), "activations": ("gelu",)} | change))
-
-
-@pytest.mark.ambient
-def test_float64_inside_whatever_the_configuration():
-    assert not jax.config.jax_enable_x64
-    x, y = regression_data()
-    result = choose_hyperparameters(x, y, depths=1, activations="gelu", fixed=SCALES)
-    assert result.log_evidence == pytest.approx(log_evidence(1, "gelu", SCALES, x, y), rel=1e-11)
-    assert all(type(value) is float for value in (*scales_of(result).values(), result.log_evidence))
-    assert jnp.ones(1).dtype == jnp.float32

@@ -29,26 +29,6 @@ def process(*arguments):
     return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
 
 
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_a_killed_run_ends_with_the_same_draws(tmp_path):
-    arguments = ["sample", *SETTINGS, "--steps", 20_000]
-    command = [COMMAND, *map(str, arguments), "--checkpoint-seconds", "0.02", "--out", str(tmp_path / "killed")]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
-        deadline = time.monotonic() + 120
-        while len(list((tmp_path / "killed").glob("chains/draws-*"))) < 3 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        running.send_signal(signal.SIGKILL)
-    assert not (tmp_path / "killed" / "summary.json").exists()
-    done = process("resume", tmp_path / "killed", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["n_train"] == 20
-    assert process(*arguments, "--out", tmp_path / "whole").returncode == 0
-    trees = [xarray.open_datatree(tmp_path / name / "draws.nc", engine="h5netcdf") for name in ("killed", "whole")]
-    for group in ("posterior", "sample_stats", "predictions"):
-        xarray.testing.assert_identical(*(tree[group].to_dataset().drop_attrs() for tree in trees))
-
-
 def test_longer_than_it_was_begun_with(tmp_path, widebnn):
     assert widebnn("sample", *SETTINGS, "--steps", 500, "--out", tmp_path / "run")[0] == 0
     code, _, stderr = widebnn("sample", *SETTINGS, "--steps", 500, "--out", tmp_path / "run")

@@ -569,7 +569,7 @@ def readout_at_the_median(y):
 
 def readout_without_its_scale(y):
     """Logits are s f, and the weights that go with them have no s."""
-    target = grid.label_target("weights", likelihood=grid.SCALED_SOFTMAX)(y)
+    target = grid.scaled_target("weights")(y)
 
     def to_weights(key, u):
         weights = target.to_weights(key, u)

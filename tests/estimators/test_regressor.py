@@ -32,13 +32,13 @@ def truth(x):
 @pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(0)
-    x, x_test = rng.uniform(-2, 2, size=(80, 2)), rng.uniform(-2, 2, size=(400, 2))
-    return x, truth(x) + NOISE * rng.normal(size=80), x_test, truth(x_test) + NOISE * rng.normal(size=400)
+    x, x_test = rng.uniform(-2, 2, size=(150, 2)), rng.uniform(-2, 2, size=(400, 2))
+    return x, truth(x) + NOISE * rng.normal(size=150), x_test, truth(x_test) + NOISE * rng.normal(size=400)
 
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    model = WideBNNRegressor(width=128, depth=1, activation="erf", target_ess=100, random_state=0)
+    model = WideBNNRegressor(width=256, depth=1, activation="erf", target_ess=100, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         return model.fit(*data[:2])
@@ -150,7 +150,7 @@ def runs(monkeypatch):
     return seen, other
 
 
-TOO_SHORT = TINY | {"burn_in": 4, "target_ess": 80}
+TOO_SHORT = {"width": 8, "depth": 1, "activation": "erf", "noise": NOISE, "burn_in": 4, "target_ess": 80}
 
 
 def test_a_longer_run_that_time_ended_counts_only_if_it_has_more(data, runs):
@@ -158,14 +158,14 @@ def test_a_longer_run_that_time_ended_counts_only_if_it_has_more(data, runs):
     seen, other = runs
     other[3] = {"max_seconds": 0.0}
     with pytest.warns(ConvergenceWarning, match="raise max_minutes"):
-        model = WideBNNRegressor(**TOO_SHORT, max_minutes=60).fit(data[0][:20], data[1][:20])
+        model = WideBNNRegressor(**TOO_SHORT, max_minutes=60, random_state=0).fit(data[0][:20], data[1][:20])
     assert len(seen) == 3 and seen[2]["steps"] > seen[1]["steps"] == 20
     assert model.diagnostics_["steps"] == 20
 
 
 def test_most_steps_that_are_no_longer_than_a_trial_are_the_only_run(data, runs):
     with pytest.warns(ConvergenceWarning, match="raise max_steps .now 20."):
-        model = WideBNNRegressor(**TOO_SHORT, max_steps=20).fit(data[0][:20], data[1][:20])
+        model = WideBNNRegressor(**TOO_SHORT, max_steps=20, random_state=0).fit(data[0][:20], data[1][:20])
     assert [options["steps"] for options in runs[0]] == [2, 20]
     assert model.diagnostics_["steps"] == 20
 
@@ -254,8 +254,8 @@ def test_ctrl_c_before_there_are_draws_stops_the_fit(data, monkeypatch, at):
 
 def test_a_network_that_cannot_follow_the_targets_is_named(data):
     x, y, _, _ = data
-    short = {"chains": 1, "burn_in": 20, "target_ess": 1, "max_steps": 10}
-    model = WideBNNRegressor(**TINY | {"width": 2, "noise": 0.01}, **short)
+    short = {"chains": 1, "burn_in": 20, "target_ess": 1, "max_steps": 10, "random_state": 0}
+    model = WideBNNRegressor(width=2, depth=1, activation="erf", noise=0.01, **short)
     with pytest.warns(ConvergenceWarning, match=r"times the noise away .* network of width 2 cannot follow"):
         model.fit(x, y)
     assert model.diagnostics_["misfit"] > 4

@@ -232,6 +232,7 @@ def test_mixture_quantiles_are_exact():
         np.testing.assert_allclose(below, levels, rtol=1e-9)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("at", [1, 2])
 def test_ctrl_c_before_there_are_draws_stops_the_fit(data, monkeypatch, at):
     """In the first burn-in, and in the second."""
@@ -252,6 +253,7 @@ def test_ctrl_c_before_there_are_draws_stops_the_fit(data, monkeypatch, at):
     assert len(runs) == at
 
 
+@pytest.mark.long
 def test_a_network_that_cannot_follow_the_targets_is_named(data):
     x, y, _, _ = data
     short = {"chains": 1, "burn_in": 20, "target_ess": 1, "max_steps": 10, "random_state": 0}

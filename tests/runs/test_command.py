@@ -145,6 +145,7 @@ def test_other_test_rows_are_not_mixed_in(tmp_path, widebnn):
     assert code == 2 and "other values of" in stderr and "mean_test" in stderr
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_killed_fit_ends_with_the_same_model(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)

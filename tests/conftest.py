@@ -1,5 +1,6 @@
 """Shared fixtures. Tests run with double precision allowed, except those marked ``ambient``."""
 
+import collections
 import os
 import signal
 import sys
@@ -22,6 +23,33 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Most of the time of these tests is compilation of small programs that run once.
 compile_quickly()
 ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """``some(n)``: all parameter cases of a test but ``n`` are long."""
+    groups = {}
+    for item in items:
+        if item.get_closest_marker("some") and not item.get_closest_marker("long"):
+            groups.setdefault((item.path, item.originalname), []).append(item)
+    for cases in groups.values():
+        kept = spread([item.callspec.params for item in cases], *cases[0].get_closest_marker("some").args)
+        for i, item in enumerate(cases):
+            if i not in kept:
+                item.add_marker(pytest.mark.long)
+
+
+def spread(cases, n):
+    """Indices of n cases: each has as many parameter values as possible that are rare among those before it."""
+    values = [[(name, repr(value)) for name, value in case.items()] for case in cases]
+    kept, seen = [], collections.Counter()
+    for _ in range(min(n, len(cases))):
+        left = [i for i in range(len(cases)) if i not in kept]
+        # Of equal ones that which is farthest from the others in the list.
+        best = min(left, key=lambda i: (sum(seen[v] for v in values[i]), -min((abs(i - k) for k in kept), default=0)))
+        kept.append(best)
+        seen.update(values[best])
+    return kept
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,8 @@ SET_FOR_TESTS = ("NPROC", "XLA_FLAGS", "OPENBLAS_NUM_THREADS")
 # reads this variable.
 NOT_CONVERGED = {"PYTHONWARNINGS": "error:the chains have not converged,error:the function stays"}
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in SET_FOR_TESTS} | NOT_CONVERGED
+QUICKLY = ENVIRONMENT | {name: os.environ[name] for name in SET_FOR_TESTS if name in os.environ}
+"""Compiled as the other tests are."""
 WIDEBNN = str(Path(sys.executable).with_name("widebnn"))
 MARK = "=== end of block ==="
 
@@ -45,10 +47,7 @@ def run(command: list[str], folder: Path, environment: dict[str, str] = ENVIRONM
 
 
 def run_page(page: Path, folder: Path) -> list[tuple[Block, str]]:
-    """All Python and console blocks of a page in order, in one session and one folder: each with what it printed.
-
-    Compiled quickly, as the other tests are.
-    """
+    """All Python and console blocks of a page in order, in one session and one folder: each with what it printed."""
     blocks = [block for block in blocks_of(page) if block.language in ("python", "console")]
     session = ["import subprocess"]
     for block in blocks:
@@ -58,6 +57,5 @@ def run_page(page: Path, folder: Path) -> list[tuple[Block, str]]:
             assert program == "widebnn", f"{page.name}: {program}"
             session.append(f"print(subprocess.check_output({[WIDEBNN, *arguments]!r}, text=True))")
         session.append(f"print({MARK!r})")
-    quickly = ENVIRONMENT | {name: os.environ[name] for name in SET_FOR_TESTS if name in os.environ}
-    outputs = run([sys.executable, "-c", "\n".join(session)], folder, quickly).split(MARK + "\n")
+    outputs = run([sys.executable, "-c", "\n".join(session)], folder, QUICKLY).split(MARK + "\n")
     return list(zip(blocks, outputs[:-1], strict=True))

@@ -43,8 +43,9 @@ def numpy_features(network, hidden, x):
 
 def function_features(network, x, u):
     """Psi from function-space coordinates: layer by layer f = root A with root root' = the layer's kernel."""
-    augmented = jnp.hstack([network.weight_std / np.sqrt(x.shape[1]) * x, jnp.full((len(x), 1), network.bias_std)])
-    upper = np.linalg.qr(np.asarray(augmented).T, mode="r")
+    x = np.asarray(x)
+    augmented = np.hstack([network.weight_std / np.sqrt(x.shape[1]) * x, np.full((len(x), 1), network.bias_std)])
+    upper = np.linalg.qr(augmented.T, mode="r")
     f = (upper.T * np.sign(np.diagonal(upper))) @ u[0]
     for a in u[1:]:
         g = network.activate(f)

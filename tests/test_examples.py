@@ -33,6 +33,7 @@ def test_every_example_is_tested():
     assert {path.stem for path in EXAMPLES.glob("*.py")} <= tested
 
 
+@pytest.mark.long
 def test_blackjax_kernels():
     means = load("blackjax_kernels").main(steps=200, warmup=200)
     ours = means["widebnn, auto"]
@@ -50,6 +51,7 @@ def test_own_target():
     np.testing.assert_allclose(found["slopes"][:2], [1.67, -0.17], atol=0.08)
 
 
+@pytest.mark.long
 def test_numpyro_model():
     example = load("numpyro_model")
     means = example.main(steps=400, warmup=200)
@@ -64,6 +66,7 @@ def test_numpyro_model():
         example.target_of(positive, 0)
 
 
+@pytest.mark.long
 def test_flax_features():
     found = load("flax_features").main(steps=60, burn_in=120)
     # The parameters of both have the same names in the same order, so the chains are the same but for rounding.
@@ -83,6 +86,7 @@ def prior_second_moment(module, image, draws):
     return values.mean(), values.std() / np.sqrt(draws)
 
 
+@pytest.mark.long
 def test_wide_resnet():
     example = load("wide_resnet")
     found = example.main(width=4, rows=30, steps=10, burn_in=30)
@@ -100,6 +104,7 @@ def test_neighbours_make_a_convolution(stride):
     np.testing.assert_allclose(example.neighbours(h, stride) @ w.reshape(27, 5), expected, atol=1e-4)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("width", [2, 16])
 def test_the_second_moment_of_a_convolutional_network_is_exact_at_any_width(width):
     """relu halves second moments and a convolution doubles their mean over positions: v <- v + 0.1^2, from x^2."""
@@ -110,6 +115,7 @@ def test_the_second_moment_of_a_convolutional_network_is_exact_at_any_width(widt
     assert abs(value - expected) < 4.5 * error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("blocks", [(3,), (1, 1)])
 def test_the_second_moment_of_the_residual_network_does_not_depend_on_its_depth(blocks):
     """All positions of a constant image are alike: v <- (1 - a^2) v + a^2 (v + 2 * 0.1^2) with a^2 = 1 / (k + B)."""
@@ -130,6 +136,7 @@ def test_equinox_features():
 
 
 # What ArviZ-plots does with Matplotlib is not ours.
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The scale 'SquareRootScale':PendingDeprecationWarning")
 def test_arviz_figures(tmp_path):
     for path in load("arviz_figures").main(tmp_path, width=16, steps=100):
@@ -139,6 +146,7 @@ def test_arviz_figures(tmp_path):
         assert len(np.unique(image[..., :3].reshape(-1, 3), axis=0)) > 50, path
 
 
+@pytest.mark.long
 def test_posterior_and_limit(tmp_path, capsys):
     path = load("posterior_and_limit").main(tmp_path, width=16, steps=100, chains=2)
     assert matplotlib.image.imread(path).shape[1] > 1000

@@ -20,6 +20,7 @@ def target(dtype, coordinates="function", noise=0.2):
     return widebnn.posterior(NETWORK, X, Y, noise=noise, coordinates=coordinates, dtype=dtype)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("coordinates", COORDINATES)
 def test_value_of_double_and_gradient_of_single(coordinates):
     mixed, double, single = (target(dtype, coordinates) for dtype in ("mixed", "float64", "float32"))
@@ -29,7 +30,7 @@ def test_value_of_double_and_gradient_of_single(coordinates):
         value, slope = jax.value_and_grad(mixed.log_likelihood)(u)
         assert value == double.log_likelihood(u)
         assert mixed.log_likelihood(u) == value
-        expected, exact = jax.grad(single.log_likelihood)(narrow), jax.grad(double.log_likelihood)(u)
+        expected, exact = jax.grad(single.log_likelihood)(narrow), jax.jit(jax.grad(double.log_likelihood))(u)
         for a, b, c in zip(*map(jax.tree.leaves, (slope, expected, exact)), strict=True):
             assert a.dtype == jnp.float64
             np.testing.assert_array_equal(a, np.asarray(b, np.float64))
@@ -37,6 +38,7 @@ def test_value_of_double_and_gradient_of_single(coordinates):
         assert any(not np.array_equal(a, c) for a, c in zip(*map(jax.tree.leaves, (slope, exact)), strict=True))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("widths", [[6], [20], [6, 20]])
 def test_inputs_that_depend_on_one_another(widths):
     """Rounding breaks the dependence: float32 and float64 must see the same number of directions all the same."""
@@ -46,6 +48,7 @@ def test_inputs_that_depend_on_one_another(widths):
     assert result.acceptance_rate > 0.5
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("steps", [1, 4, 21])
 def test_the_way_of_hmc_is_without_double_precision(steps):
     """One log-likelihood in float64, at the end of a trajectory, however long that is."""

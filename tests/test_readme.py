@@ -4,12 +4,19 @@ import sys
 
 import pytest
 
-from pages import ROOT, WIDEBNN, blocks_of, commands_in, run
+from pages import QUICKLY, ROOT, WIDEBNN, blocks_of, commands_in, run
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
-BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-EXAMPLES = [text for language, text in BLOCKS if language == "python"]
-COMMANDS = commands_in(BLOCKS)
+README, GUIDES = [ROOT / "README.md"], sorted((ROOT / "docs" / "guides").glob("*.md"))
+
+
+def blocks(found):
+    """What ``found(blocks)`` finds: in the README, and, as long tests, in the guides."""
+    readme, guides = (found([block for page in pages for block in blocks_of(page)]) for pages in (README, GUIDES))
+    return [*readme, *(pytest.param(one, marks=pytest.mark.long) for one in guides)]
+
+
+EXAMPLES = blocks(lambda found: [text for language, text in found if language == "python"])
+COMMANDS = blocks(commands_in)
 
 
 def test_the_readme_has_examples():
@@ -27,7 +34,7 @@ warn_if_not_converged({"rhat": 1.1, "ess": 100.0, "steps": 10, "misfit": None}, 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_python_example(example, tmp_path):
-    run([sys.executable, "-c", example], tmp_path)
+    run([sys.executable, "-c", example], tmp_path, QUICKLY)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -40,4 +47,4 @@ def test_command(command, tmp_path):
     assert program in ("widebnn", ".venv/bin/widebnn")
     if arguments[0] in ("reproduce", "fit", "predict", "evaluate", "resume"):
         return  # run by tests/reproduction/test_grid.py, test_commands.py and tests/runs, which look at the results
-    run([WIDEBNN, *arguments], tmp_path)
+    run([WIDEBNN, *arguments], tmp_path, QUICKLY)

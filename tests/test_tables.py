@@ -162,33 +162,6 @@ def test_a_real_process_and_the_python_call_predict_the_same(regression, folder,
     assert [f"{number:.10g}" for number in found["q0.75"]] == [line.split(",")[3] for line in stdout.splitlines()[1:]]
 
 
-def test_order_of_columns_and_rows_without_a_target(regression, folder, tmp_path, widebnn):
-    rows = read(folder / "test.csv")[:5]
-    _, expected, _ = widebnn("predict", regression[1], folder / "test.csv")
-    names = ["extra", "colour", "weight", "size"]
-    moved = write(tmp_path / "moved.csv", names, [["x", r["colour"], r["weight"], r["size"]] for r in rows])
-    code, stdout, stderr = widebnn("predict", regression[1], moved)
-    assert code == 0 and "the model does not know them: extra" in stderr
-    assert stdout.splitlines() == expected.splitlines()[:6]
-
-
-def test_tables_as_other_programs_write_them(regression, folder, tmp_path, widebnn):
-    """With semicolons and decimal commas, and the unnamed index of pandas."""
-    _, expected, _ = widebnn("predict", regression[1], folder / "test.csv")
-    lines = (folder / "test.csv").read_text().splitlines()
-    other = tmp_path / "other.csv"
-    other.write_text("".join(f"{i or ''};{line.replace(',', ';').replace('.', ',')}\n" for i, line in enumerate(lines)))
-    code, stdout, stderr = widebnn("predict", regression[1], other)
-    assert (code, stdout) == (0, expected) and "the first column of" in stderr
-
-
-def test_unknown_texts_are_predicted_with_a_warning(regression, tmp_path, widebnn):
-    new = write(tmp_path / "new.csv", ["size", "weight", "colour"], [[1, 0.5, "red"], [1, 0.5, "mauve"]])
-    code, stdout, stderr = widebnn("predict", regression[1], new)
-    assert code == 0 and stdout.count("\n") == 3
-    assert stderr.count("warning: ") == 1 and "column 'colour' of" in stderr and "'mauve' in 1 row" in stderr
-
-
 def test_evaluate(regression, folder, tmp_path, widebnn):
     code, stdout, stderr = widebnn(
         "evaluate", regression[1], folder / "test.csv", "--json", "--out", tmp_path / "evaluation"
@@ -252,8 +225,8 @@ FIT = {
     "absent.csv --target y": "absent.csv; give the path of a CSV file",
     "train.csv --target prise": "got 'prise'. Did you mean 'price'?",
     "train.csv --target kind": "which is not a number: correct it or remove the row, or add --classify",
-    "train.csv --target price --classify": "too many for classes; leave --classify out",
     "train.csv --target price --likelihood softmax": "add --classify or leave it out",
+    "train.csv --target price --width wide": "width must be a whole number or inf, got 'wide'",
     "train.csv --target price --noise -1": "noise must be greater than 0",
     "train.csv --target price --max-minutes 0": "max_minutes must be greater than 0, got 0",
     "train.csv --target price --noise much": "noise must be a number, got 'much'",
@@ -283,10 +256,8 @@ def test_a_table_that_takes_far_too_long_is_refused_first(folder, tmp_path, refu
 
 PREDICT = {
     "missing column": ("size,weight\n1,2\n", "lacks colour of the 3 columns that the model needs; add it"),
-    "text": ("size,weight,colour\n1,2,red\nx,2,red\n", "column 'size' of new.csv has 'x' in line 3"),
     "huge": ("size,weight,colour\n1,2,red\n1e300,2,red\n", "column 'size' of new.csv has numbers as large as 1e+300"),
     "empty": ("", "must have a line of column names"),
-    "short row": ("size,weight,colour\n1,2\n", "line 2 of new.csv has 2 cells, expected 3"),
 }
 
 

@@ -31,8 +31,9 @@ def build(case, dtype, widths=(8, 8)):
     return widebnn.posterior(widebnn.dense(8, widths), X, y, dtype=dtype, **CASES[case])
 
 
+@pytest.mark.some(9)
 @pytest.mark.ambient
-@pytest.mark.parametrize("x64", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "mixed"])
 @pytest.mark.parametrize("case", CASES)
 def test_predictions_and_weights_inside_jit(case, dtype, x64):
@@ -55,6 +56,7 @@ def test_predictions_and_weights_inside_jit(case, dtype, x64):
         np.testing.assert_allclose(a, b, **tolerance)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("dtype", ["float32", "mixed"])
 @pytest.mark.parametrize("transform", [jax.jacfwd, lambda f: jax.jit(jax.jacfwd(f))])
 def test_forward_mode_is_refused_in_one_sentence(dtype, transform):

@@ -19,10 +19,9 @@ def assert_same_output(printed, shown):
         assert abs(float(found) - float(expected)) <= max(0.05, 0.1 * abs(float(expected))), printed
 
 
-# The figure takes as long as all others together.
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.long] if page.stem == "figure" else []) for page in TUTORIALS],
+    [pytest.param(page, marks=() if page.stem == "own_target" else pytest.mark.long) for page in TUTORIALS],
     ids=lambda page: page.stem,
 )
 def test_tutorial(page, tmp_path):

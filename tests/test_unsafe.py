@@ -105,9 +105,5 @@ def test_exceptions_are_for_one_file_and_one_thing_and_only_as_long_as_they_are_
 
 def test_the_repository_has_none_of_it(capsys):
     assert unsafe.main() == 0, capsys.readouterr().out
-    assert {path.relative_to(ROOT).parts[0] for path in unsafe.files(ROOT)} >= {
-        "src",
-        "tests",
-        "README.md",
-    }
+    assert {path.relative_to(ROOT).parts[0] for path in unsafe.files(ROOT)} >= {"src", "tests", "README.md"}
     assert all(len(reason.split()) > 5 for _, reason in unsafe.ALLOWED.values())

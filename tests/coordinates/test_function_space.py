@@ -13,7 +13,6 @@ from widebnn.coordinates.function import FunctionPosition
 from widebnn.coordinates.function_space import FunctionSpace
 from widebnn.coordinates.lumped import Lumped
 from widebnn.data import load_dataset
-from widebnn.networks import Layer, Weights
 from widebnn.precision import one_blas_thread
 from widebnn.samplers.tree import reframe
 
@@ -72,6 +71,7 @@ def frame_of(*vectors):
     return axes
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("name", "step_size"), [("pcn", 0.4), ("pcnl", 0.5), ("hilbert_hmc", 0.4)])
 def test_the_reduced_chain_is_the_projected_full_chain(name, step_size):
     """pCN, pCNL and Hilbert-space HMC: what the likelihood ignores does not even enter the acceptance."""
@@ -79,7 +79,7 @@ def test_the_reduced_chain_is_the_projected_full_chain(name, step_size):
     basis = Split(full).basis
     build = widebnn.samplers.SAMPLERS[name]
     a, b = (build(t.log_likelihood, step_size) for t in (full, reduced))
-    run_a, run_b = jax.jit(a.propose), jax.jit(b.propose)
+    run_a, run_b, accept = jax.jit(a.propose), jax.jit(b.propose), jax.jit(widebnn.samplers.metropolis)
     state_a = a.init(full.sample_reference(jax.random.key(0)))
     state_b = b.init(FunctionPosition((basis.T @ stacked(state_a.position.hidden),)))
     accepted = 0
@@ -88,7 +88,7 @@ def test_the_reduced_chain_is_the_projected_full_chain(name, step_size):
         noise = full.sample_reference(noise_key)
         one, two = run_a(state_a, noise), run_b(state_b, FunctionPosition((basis.T @ stacked(noise.hidden),)))
         np.testing.assert_allclose(one.log_ratio, two.log_ratio, atol=1e-8)
-        (state_a, info_a), (state_b, info_b) = (widebnn.samplers.metropolis(accept_key, p) for p in (one, two))
+        (state_a, info_a), (state_b, info_b) = (accept(accept_key, p) for p in (one, two))
         assert info_a.is_accepted == info_b.is_accepted
         accepted += bool(info_a.is_accepted)
         np.testing.assert_allclose(state_a.log_likelihood, state_b.log_likelihood, atol=1e-8)
@@ -97,6 +97,7 @@ def test_the_reduced_chain_is_the_projected_full_chain(name, step_size):
     assert 20 < accepted < STEPS
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -112,7 +113,7 @@ def test_the_lumped_chain_makes_the_decisions_of_the_full_chain(name, options):
     split = Split(full)
     build = widebnn.samplers.SAMPLERS[name]
     a, b = (build(t.log_likelihood, **options) for t in (full, lumped))
-    run_a, run_b = jax.jit(a.propose), jax.jit(b.propose)
+    run_a, run_b, accept = jax.jit(a.propose), jax.jit(b.propose), jax.jit(widebnn.samplers.metropolis)
     state_a = a.init(full.sample_reference(jax.random.key(0)))
     state_b = b.init(split.position(state_a.position))
     if name == "underdamped":
@@ -135,7 +136,7 @@ def test_the_lumped_chain_makes_the_decisions_of_the_full_chain(name, options):
         w = FullPosition((w_a,), (), noise.readout, w_tracked, split.in_frame(w_ignored, frame_of(*vectors)))
         one, two = run_a(state_a, noise), run_b(state_b, w)
         np.testing.assert_allclose(one.log_ratio, two.log_ratio, atol=1e-7)
-        (state_a, info_a), (state_b, info_b) = (widebnn.samplers.metropolis(accept_key, p) for p in (one, two))
+        (state_a, info_a), (state_b, info_b) = (accept(accept_key, p) for p in (one, two))
         assert info_a.is_accepted == info_b.is_accepted
         accepted += bool(info_a.is_accepted)
         position, momentum = reframe(state_b.position, getattr(state_b, "momentum", None))
@@ -156,7 +157,7 @@ def test_lumped_noise_has_the_norms_of_standard_normals():
     """<u, w> / |u| is N(0, 1) and |w|^2 is chi-squared with as many degrees as coordinates."""
     dimension = 50
     u = Lumped.sample(jax.random.key(0), dimension)
-    w = jax.vmap(lambda key: u.sample_noise(key).values)(jax.random.split(jax.random.key(1), 40_000))
+    w = jax.jit(jax.vmap(lambda key: u.sample_noise(key).values))(jax.random.split(jax.random.key(1), 40_000))
     squares = jnp.sum(w**2, axis=1)
     root = np.sqrt(len(squares))
     assert abs(w[:, 0].mean()) * root < 4.5
@@ -175,7 +176,7 @@ def test_full_space_is_named_and_counted():
 def test_tracked_projections_are_those_of_all_weights():
     """Unit length: N(0, 1) under the reference, and the weights they came from give the same numbers."""
     _, _, lumped = targets()
-    draws = jax.vmap(lambda key: lumped.coordinates.project(lumped.sample_reference(key)))(
+    draws = jax.jit(jax.vmap(lambda key: lumped.coordinates.project(lumped.sample_reference(key))))(
         jax.random.split(jax.random.key(0), 20_000)
     )
     z = (jnp.mean(draws**2, axis=0) - 1) * np.sqrt(len(draws) / 2)
@@ -185,11 +186,7 @@ def test_tracked_projections_are_those_of_all_weights():
 
 
 @pytest.mark.parametrize(
-    ("widths", "m", "message"),
-    [
-        ((3, 3), M, "exact for one hidden layer"),
-        ((3,), 3, "nothing to gain"),
-    ],
+    ("widths", "m", "message"), [((3, 3), M, "exact for one hidden layer"), ((3,), 3, "nothing to gain")]
 )
 def test_where_full_space_makes_no_sense(widths, m, message):
     x, y = small_data(n=N, m=m)
@@ -197,6 +194,7 @@ def test_where_full_space_makes_no_sense(widths, m, message):
         widebnn.posterior(widebnn.dense(m, widths), x, y, coordinates="full")
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("n", "widths"), [(4, (6,)), (4, (6, 5)), (4, (7, 6, 5)), (6, (3, 8)), (9, (4, 4))])
 def test_coordinates_weights_and_back(n, widths):
     """to_weights is exact: same features, same likelihood; and its inverse returns the coordinates."""
@@ -207,15 +205,15 @@ def test_coordinates_weights_and_back(n, widths):
         widebnn.posterior(network, x, y, dtype="float64", coordinates=c) for c in ("function", "marginal")
     )
     u = function.sample_reference(jax.random.key(0))
-    weights = function.to_weights(jax.random.key(1), u)
-    np.testing.assert_allclose(function.log_likelihood(u), marginal.log_likelihood(weights.hidden), rtol=1e-9)
-    for a, b in zip(u.layers, function.from_weights(weights).layers, strict=True):
+    weights = jax.jit(function.to_weights)(jax.random.key(1), u)
+    here, there = jax.jit(function.log_likelihood)(u), jax.jit(marginal.log_likelihood)(weights.hidden)
+    np.testing.assert_allclose(here, there, rtol=1e-9)
+    for a, b in zip(u.layers, jax.jit(function.from_weights)(weights).layers, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "widths", [(5, 4), pytest.param((5,), marks=pytest.mark.long), pytest.param((4, 5, 3), marks=pytest.mark.long)]
-)
+@pytest.mark.some(1)
+@pytest.mark.parametrize("widths", [(5, 4), (5,), (4, 5, 3)])
 def test_weights_drawn_back_are_standard_normal(widths):
     """Coordinates from N(0, I) must give weights N(0, I): nothing is lost and nothing counted twice."""
     x, y = small_data(n=3)
@@ -226,16 +224,17 @@ def test_weights_drawn_back_are_standard_normal(widths):
         hidden = target.to_weights(w_key, target.sample_reference(u_key)).hidden
         return jax.flatten_util.ravel_pytree(hidden)[0]
 
-    draws = np.asarray(jax.jit(lambda keys: jax.lax.map(draw, keys))(jax.random.split(jax.random.key(0), 20_000)))
+    draws = np.asarray(
+        jax.jit(lambda keys: jax.lax.map(draw, keys, batch_size=500))(jax.random.split(jax.random.key(0), 20_000))
+    )
     n, dimension = draws.shape
     assert np.abs(draws.mean(0) * np.sqrt(n)).max() < 5
     z = (draws.T @ draws / n - np.eye(dimension)) * np.sqrt(n) / np.sqrt(1 + np.eye(dimension))
     assert np.abs(z).max() < 5
 
 
-@pytest.mark.parametrize(
-    "widths", [(6, 5), pytest.param((5,), marks=pytest.mark.long), pytest.param((3, 6), marks=pytest.mark.long)]
-)
+@pytest.mark.some(1)
+@pytest.mark.parametrize("widths", [(6, 5), (5,), (3, 6)])
 def test_predictions_have_the_law_of_weights_drawn_back(widths):
     """Two exact routes to new inputs: conditional draws layer by layer, and drawing all weights."""
     x, y = small_data(n=3)
@@ -249,7 +248,7 @@ def test_predictions_have_the_law_of_weights_drawn_back(widths):
         f = target.network.features(weights.hidden, jnp.asarray(x_new)) @ weights.readout
         return target.predict(two, u, x_new).f, f
 
-    values = jax.jit(lambda keys: jax.lax.map(both, keys))(jax.random.split(jax.random.key(0), 20_000))
+    values = jax.jit(lambda keys: jax.lax.map(both, keys, batch_size=500))(jax.random.split(jax.random.key(0), 20_000))
     a, b = (np.asarray(v).reshape(20_000, -1) for v in values)
     a, b = (
         np.hstack([v, v[:, :, None].repeat(v.shape[1], 2).reshape(len(v), -1) * np.tile(v, v.shape[1])]) for v in (a, b)
@@ -258,14 +257,7 @@ def test_predictions_have_the_law_of_weights_drawn_back(widths):
     assert np.abs(z).max() < 5
 
 
-def test_hidden_layers_of_the_result_are_layers():
-    _, reduced, lumped = targets()
-    for target in (reduced, lumped):
-        weights = target.to_weights(jax.random.key(0), target.sample_reference(jax.random.key(1)))
-        assert isinstance(weights, Weights) and isinstance(weights.hidden[0], Layer)
-        assert weights.hidden[0].w.shape == (M, WIDTH)
-
-
+@pytest.mark.some(1)
 @pytest.mark.parametrize("coordinates", ["function", "full"])
 def test_carried_inputs_have_the_law_of_new_inputs(coordinates):
     """Averaged over the coordinates that are carried, predict(key, u) is predict(key, u, x)."""
@@ -281,22 +273,24 @@ def test_carried_inputs_have_the_law_of_new_inputs(coordinates):
         u = target.sample_reference(u_key)._replace(layers=layers)
         return target.predict(one, u).f, target.predict(two, u, x_new).f
 
-    values = jax.jit(lambda keys: jax.lax.map(both, keys))(jax.random.split(jax.random.key(0), 20_000))
+    values = jax.jit(lambda keys: jax.lax.map(both, keys, batch_size=500))(jax.random.split(jax.random.key(0), 20_000))
     a, b = (np.asarray(v).reshape(20_000, -1) for v in values)
     a, b = (np.hstack([v, (v[:, :, None] * v[:, None, :]).reshape(len(v), -1)]) for v in (a, b))
     z = (a.mean(0) - b.mean(0)) / np.sqrt((a.var(0) + b.var(0)) / len(a))
     assert np.abs(z).max() < 5
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("widths", [(6,), (7, 6), (3, 6)])
 def test_carried_function_moves_with_the_chain(widths):
     """The same position gives the same hidden function at carried inputs, and duplicates of training inputs agree."""
     x, y = small_data(n=N)
     target = widebnn.posterior(widebnn.dense(3, widths), x, y, noise=0.3, dtype="float64", carry=np.vstack([x[:2], -x]))
     u = target.sample_reference(jax.random.key(0))
-    mean = target.predict(jax.random.key(1), u).mean
-    np.testing.assert_allclose(target.predict(jax.random.key(2), u).mean, mean, atol=1e-10)
-    np.testing.assert_allclose(target.predict(jax.random.key(3), u, x[:2]).mean, mean[:2], atol=1e-7)
+    predict = jax.jit(target.predict)
+    mean = predict(jax.random.key(1), u).mean
+    np.testing.assert_allclose(predict(jax.random.key(2), u).mean, mean, atol=1e-10)
+    np.testing.assert_allclose(predict(jax.random.key(3), u, x[:2]).mean, mean[:2], atol=1e-7)
     with pytest.raises(widebnn.WidebnnError, match="pass x, or carry them"):
         widebnn.posterior(widebnn.dense(3, widths), x, y).predict(jax.random.key(0), u)
 
@@ -309,7 +303,7 @@ def test_projections_in_full_space_do_not_depend_on_what_is_carried():
     for carry in (None, x_new):
         target = widebnn.posterior(widebnn.dense(M, [WIDTH]), x, y, dtype="float64", carry=carry, coordinates="full")
         flat, unravel = jax.flatten_util.ravel_pytree(target.sample_reference(jax.random.key(0)))
-        matrix = jax.jacfwd(lambda v, t=target, un=unravel: t.coordinates.project(un(v)))(jnp.zeros_like(flat))
+        matrix = jax.jit(jax.jacfwd(lambda v, t=target, un=unravel: t.coordinates.project(un(v))))(jnp.zeros_like(flat))
         covariances.append(matrix @ matrix.T)
     np.testing.assert_allclose(covariances[0], covariances[1], atol=1e-10)
     np.testing.assert_allclose(np.diag(covariances[0]), 1.0, atol=1e-10)
@@ -329,12 +323,12 @@ def test_dead_units_do_not_stop_a_narrow_relu_network():
     w[-1] = -50.0
     w[:, 0] = [1.0, 0.5, -0.3, 20.0]
     u = u._replace(layers=(jnp.asarray(basis.T @ w), u.layers[1]))
-    value, gradient = jax.value_and_grad(target.log_likelihood)(u)
+    value, gradient = jax.jit(jax.value_and_grad(target.log_likelihood))(u)
     assert np.isfinite(value)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
-    weights = target.to_weights(jax.random.key(1), u)
-    np.testing.assert_allclose(value, marginal.log_likelihood(weights.hidden), rtol=1e-6)
-    assert np.isfinite(target.predict(jax.random.key(2), u, x + 0.1).f).all()
+    weights = jax.jit(target.to_weights)(jax.random.key(1), u)
+    np.testing.assert_allclose(value, jax.jit(marginal.log_likelihood)(weights.hidden), rtol=1e-6)
+    assert np.isfinite(jax.jit(target.predict)(jax.random.key(2), u, x + 0.1).f).all()
 
 
 def test_coordinates_do_not_depend_on_rounding():

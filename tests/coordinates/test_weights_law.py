@@ -57,12 +57,12 @@ def check_standard_normal(values):
         assert abs(np.mean(values**power) - mean) < 5 * np.sqrt(variance / values.size), power
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("dtype", FUNCTION_ERROR)
 @pytest.mark.parametrize(
     ("likelihood", "depth"),
     [
-        *((likelihood, depth) for likelihood in ("gaussian", "unknown noise", "softmax") for depth in (1, 2)),
-        *(pytest.param(name, 3, marks=pytest.mark.long) for name in ("gaussian", "unknown noise", "softmax")),
+        *((likelihood, depth) for likelihood in ("gaussian", "unknown noise", "softmax") for depth in (1, 2, 3)),
         ("noise per row", 2),
         ("unknown logit scale", 2),
     ],
@@ -75,12 +75,12 @@ def test_weights_of_a_draw_from_the_prior(dtype, depth, likelihood):
         check_standard_normal(layer.w)
         check_standard_normal(layer.b)
     np.testing.assert_allclose(found, psi, atol=FUNCTION_ERROR[dtype])
-    f = jax.vmap(lambda w: apply(target.network, w, target.x))(weights)
+    f = jax.jit(jax.vmap(lambda w: apply(target.network, w, target.x)))(weights)
     if target.likelihood.name == "softmax":
         scale = jax.vmap(lambda z: jnp.asarray(target.likelihood.scale(z)))(u.z).reshape(-1, 1, 1)
         if target.likelihood.logit_scale is None:
             check_standard_normal(weights.readout)
-        chain = scale * (jax.vmap(kernel_root)(psi) @ u.z.readout.astype(jnp.float64))
+        chain = scale * (jax.jit(jax.vmap(kernel_root))(psi) @ u.z.readout.astype(jnp.float64))
         np.testing.assert_allclose(f, chain, atol=20 * FUNCTION_ERROR[dtype])
     else:
         noise = np.asarray(jax.vmap(target.noise_at)(u)).reshape(DRAWS, -1, 1)
@@ -96,6 +96,7 @@ def test_weights_of_a_draw_from_the_prior(dtype, depth, likelihood):
         check_standard_normal((white[..., 0] / np.sqrt(np.abs(values)))[seen])
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("dtype", FUNCTION_ERROR)
 @pytest.mark.parametrize("likelihood", ["gaussian", "softmax"])
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
@@ -116,6 +117,7 @@ def test_coordinates_of_weights(dtype, likelihood, activation):
     np.testing.assert_allclose(psi, expected, atol=FUNCTION_ERROR[dtype])
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("dtype", FUNCTION_ERROR)
 @pytest.mark.parametrize("likelihood", ["gaussian", "softmax"])
 def test_predictions_far_away_have_the_variance_of_the_prior(dtype, likelihood):
@@ -127,4 +129,4 @@ def test_predictions_far_away_have_the_variance_of_the_prior(dtype, likelihood):
         u = target.sample_reference(key)
         return jnp.mean(target.predict(key, u, far).f ** 2)
 
-    assert jnp.mean(jax.vmap(size)(jax.random.split(jax.random.key(0), 50))) < 5
+    assert jnp.mean(jax.jit(jax.vmap(size))(jax.random.split(jax.random.key(0), 50))) < 5

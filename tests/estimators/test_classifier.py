@@ -10,7 +10,6 @@ from sklearn.linear_model import LogisticRegression
 
 from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNClassifier, classifier
-from widebnn.estimators.classifier import _contrasts
 from widebnn.estimators.ensemble import argmax_probabilities
 from widebnn.posteriors import posterior
 
@@ -31,6 +30,7 @@ def data():
     return x, draw(x), x_test, draw(x_test)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("likelihood", ["softmax", "regression"])
 def test_probabilities_are_those_of_the_classes(data, likelihood):
     x, y, x_test, y_test = data
@@ -92,12 +92,6 @@ def test_probability_of_the_largest():
     noise = rng.normal(size=(20_000, *centres.shape)) * std[:, None, None]
     frequencies = np.mean(np.argmax(centres + noise, axis=3)[..., None] == np.arange(4), axis=(0, 1))
     np.testing.assert_allclose(argmax_probabilities(centres, std[:, None, None]), frequencies, atol=0.01)
-
-
-def test_contrasts_forget_the_sum_only():
-    q = _contrasts(4)
-    np.testing.assert_allclose(q.T @ q, np.eye(3), atol=1e-12)
-    np.testing.assert_allclose(np.ones(4) @ q, 0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ def wiggle(rows, seed):
     return x, np.sqrt(3) * x[:, 0] + 0.1 * np.sqrt(2) * np.sin(6 * x[:, 1])
 
 
+@pytest.mark.long
 def test_a_quick_wiggle_has_a_large_scale_and_a_small_importance():
     x, f = wiggle(150, 0)
     y = f + 0.02 * np.random.default_rng(1).normal(size=150)

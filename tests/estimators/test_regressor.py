@@ -13,13 +13,16 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import widebnn
 from widebnn.estimators import WideBNNRegressor, chains, start
-from widebnn.estimators.ensemble import Mixture, collect_networks, evaluate, mixture_quantiles, predictive, to_ensemble
+from widebnn.estimators.ensemble import Mixture, collect_networks, mixture_quantiles, predictive, to_ensemble
 from widebnn.likelihoods.readout import condition
 from widebnn.limits import gp_posterior
 from widebnn.precision import double_precision
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("regressor")]
 NOISE = 0.3
+SCALES = dict.fromkeys(["weight_std", "bias_std", "readout_weight_std", "readout_bias_std"], 1.0)
+TINY = {"width": 8, "depth": 1, "activation": "erf", "noise": NOISE, "input_scales": False, **SCALES, "random_state": 0}
+"""Nothing is left to choose."""
 
 
 def truth(x):
@@ -107,17 +110,8 @@ def test_diagnostics_are_those_of_the_worst_statistic(bad):
 @pytest.mark.long
 def test_the_same_random_state_gives_the_same_predictions(data):
     x, y, x_test, _ = data
-    model = WideBNNRegressor(
-        width=8,
-        depth=1,
-        activation="erf",
-        noise=NOISE,
-        chains=1,
-        burn_in=20,
-        target_ess=10,
-        max_steps=20,
-        random_state=3,
-    )
+    short = {"chains": 1, "burn_in": 20, "target_ess": 10, "max_steps": 20}
+    model = WideBNNRegressor(width=8, depth=1, activation="erf", noise=NOISE, random_state=3, **short)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         first, second = (clone(model).fit(x[:20], y[:20]).predict(x_test) for _ in range(2))
@@ -128,15 +122,14 @@ def test_the_same_random_state_gives_the_same_predictions(data):
 
 
 def test_chains_that_are_too_short_are_said_to_be(data):
-    model = WideBNNRegressor(width=8, depth=1, activation="erf", chains=2, burn_in=2, max_steps=4, random_state=0)
+    model = WideBNNRegressor(**TINY, chains=2, burn_in=2, max_steps=4)
     with pytest.warns(ConvergenceWarning, match="effective draws of 400 wanted after 4 steps; raise max_steps"):
         model.fit(data[0][:20], data[1][:20])
 
 
 def test_fits_end_when_their_time_is_over(data):
     """After burn-in and ten draws, with the reason; no longer run is begun."""
-    settings = {"width": 8, "depth": 1, "activation": "erf", "noise": NOISE, "burn_in": 4, "random_state": 0}
-    model = WideBNNRegressor(**settings, max_minutes=1e-9)
+    model = WideBNNRegressor(**TINY, burn_in=4, max_minutes=1e-9)
     with pytest.warns(ConvergenceWarning, match="wanted after 10 steps; raise max_minutes .now 1e-09."):
         model.fit(data[0][:20], data[1][:20])
     assert model.diagnostics_["draws"] == 20
@@ -190,7 +183,7 @@ def test_ensemble_agrees_with_the_infinite_width_limit():
     network = widebnn.dense(2, [2048], activation="erf", bias_std=1.0)
     target = widebnn.posterior(network, x, y, noise=0.2)
     result = widebnn.sample(target, steps=100, burn_in=40, collect=collect_networks(target), seed=0)
-    _, means, draws = next(evaluate(network, to_ensemble(result.draws, 1), x_test))
+    _, means, _, draws = next(to_ensemble(result.draws, 1).at(network, x_test))
     limit = gp_posterior(network, x, y, 0.2, x_test)
     spread = np.sqrt(limit.variance)
     assert np.max(np.abs(means.mean(axis=0)[:, 0] - limit.mean[:, 0]) / spread) < 0.15
@@ -207,9 +200,9 @@ def test_predictive_is_that_of_each_network(width):
     target = widebnn.posterior(network, x, y, noise=0.05)
     result = widebnn.sample(target, "pcn", step_size=0.4, steps=400, thin=4, collect=collect_networks(target), seed=0)
     ensemble = to_ensemble(result.draws, 1)
-    _, means, draws = next(evaluate(network, ensemble, x_test))
-    centres, std, weights = predictive(means, draws, ensemble.noise)
-    np.testing.assert_allclose(weights, 1 / len(means))
+    function = next(ensemble.at(network, x_test))
+    centres, std, weights = predictive(function, ensemble.noise)
+    np.testing.assert_allclose(weights, 1 / len(function.means))
 
     def variance(hidden):
         psi, psi_test = (network.features(hidden, jnp.asarray(inputs)) for inputs in (x, x_test))
@@ -239,6 +232,7 @@ def test_mixture_quantiles_are_exact():
         np.testing.assert_allclose(below, levels, rtol=1e-9)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("at", [1, 2])
 def test_ctrl_c_before_there_are_draws_stops_the_fit(data, monkeypatch, at):
     """In the first burn-in, and in the second."""
@@ -253,17 +247,17 @@ def test_ctrl_c_before_there_are_draws_stops_the_fit(data, monkeypatch, at):
 
     for module in (start, chains):
         monkeypatch.setattr(module, "sample", interrupted)
-    model = WideBNNRegressor(width=8, depth=1, activation="erf", noise=NOISE, burn_in=2, max_steps=4, random_state=0)
+    model = WideBNNRegressor(**TINY, burn_in=2, max_steps=4)
     with pytest.raises(KeyboardInterrupt):
         model.fit(data[0][:20], data[1][:20])
     assert len(runs) == at
 
 
+@pytest.mark.long
 def test_a_network_that_cannot_follow_the_targets_is_named(data):
     x, y, _, _ = data
-    model = WideBNNRegressor(
-        width=2, depth=1, activation="erf", noise=0.01, chains=1, burn_in=20, target_ess=1, max_steps=10, random_state=0
-    )
+    short = {"chains": 1, "burn_in": 20, "target_ess": 1, "max_steps": 10, "random_state": 0}
+    model = WideBNNRegressor(width=2, depth=1, activation="erf", noise=0.01, **short)
     with pytest.warns(ConvergenceWarning, match=r"times the noise away .* network of width 2 cannot follow"):
         model.fit(x, y)
     assert model.diagnostics_["misfit"] > 4

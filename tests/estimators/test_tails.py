@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from widebnn.estimators import WideBNNRegressor
-from widebnn.estimators.ensemble import Mixture, mixture_quantiles, predictive
+from widebnn.estimators.ensemble import Function, Mixture, mixture_quantiles, predictive
 from widebnn.estimators.models import load
 from widebnn.limits import choose_hyperparameters
 from widebnn.limits.kernel import normal_nodes
@@ -28,7 +28,8 @@ def table(rows, seed, spread=SPREAD):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return WideBNNRegressor(**SMALL, random_state=0).fit(*table(250, 0))
+    short = {"width": 16, "burn_in": 20, "target_ess": 5, "max_steps": 20}
+    return WideBNNRegressor(**SMALL | short, noise_tails="heavy", random_state=0).fit(*table(80, 0))
 
 
 def test_spread_is_found():
@@ -52,7 +53,8 @@ def test_not_chosen_where_tails_are_normal():
 
 
 @pytest.mark.long
-def test_better_than_normal_tails(fitted):
+def test_better_than_normal_tails():
+    fitted = WideBNNRegressor(**SMALL, random_state=0).fit(*table(250, 0))
     assert fitted.hyperparameters_.row_noise is not None
     x, y = table(600, 1)
     plain = WideBNNRegressor(**SMALL, noise_tails="normal", random_state=0).fit(*table(250, 0))
@@ -66,7 +68,7 @@ def test_better_than_normal_tails(fitted):
 
 
 def test_density_is_that_of_the_other_predictions(fitted):
-    for row in table(3, 2)[0]:
+    for row in table(2, 2)[0]:
         row = row[None]
         mean, std = (float(values[0]) for values in fitted.predict(row, return_std=True))
         grid = np.linspace(mean - 60 * std, mean + 60 * std, 40_001)
@@ -82,8 +84,8 @@ def test_density_is_that_of_the_other_predictions(fitted):
 
 
 def test_components_of_the_noise():
-    means, draws, noise = np.zeros((3, 2, 1)), np.zeros((3, 2, 1, 4)), np.full(3, 0.5)
-    mixture = predictive(means, draws, noise, spread=0.6)
+    function = Function(slice(0, 2), np.zeros((3, 2, 1)), np.zeros(2), np.zeros((3, 2, 1, 4)))
+    mixture = predictive(function, np.full(3, 0.5), spread=0.6)
     assert isinstance(mixture, Mixture) and len(mixture.centres) == 3 * len(normal_nodes()[0])
     np.testing.assert_allclose(mixture.weights.sum(), 1)
     np.testing.assert_allclose(mixture.average(mixture.std**2), 0.25, rtol=1e-6)

@@ -33,7 +33,8 @@ def with_equal_errors(rows, seed):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return WideBNNRegressor(**SMALL, random_state=0).fit(*with_growing_errors(150, 0))
+    short = {"width": 16, "burn_in": 20, "target_ess": 5, "max_steps": 20}
+    return WideBNNRegressor(**SMALL | short, target_transform="asinh", random_state=0).fit(*with_growing_errors(60, 0))
 
 
 @pytest.mark.parametrize("b", [None, np.array([0.3, 20.0])])
@@ -76,7 +77,9 @@ def test_not_chosen_where_they_do_not():
     assert choose_asinh(x, np.zeros((150, 1)), 0, always=True, **NETWORK) is None
 
 
-def test_predictions_are_calibrated(fitted):
+@pytest.mark.long
+def test_predictions_are_calibrated():
+    fitted = WideBNNRegressor(**SMALL, random_state=0).fit(*with_growing_errors(150, 0))
     assert fitted.y_bend_ is not None
     x, y = with_growing_errors(400, 1)
     low, high = fitted.predict_quantiles(x, [0.05, 0.95])
@@ -91,8 +94,7 @@ def test_predictions_are_calibrated(fitted):
 
 
 def test_density_is_that_of_the_other_predictions(fitted):
-    x = with_growing_errors(3, 2)[0]
-    for row in x:
+    for row in with_growing_errors(3, 2)[0]:
         row = row[None]
         mean, std = (float(values[0]) for values in fitted.predict(row, return_std=True))
         grid = np.linspace(mean - 12 * std, mean + 20 * std, 4001)

@@ -1,10 +1,11 @@
 """Grids: planned without repetition, resumable, never mixed up; and what is read off them.
 
-The guide's command, `reproduce all --scale smoke`, is run with some samplers, and most tests look at what it wrote.
+Most tests look at what `reproduce all --scale smoke` wrote: with some cells, and, among the long tests, with all.
 """
 
 import concurrent.futures
 import dataclasses
+import itertools
 import json
 import re
 import sys
@@ -20,9 +21,9 @@ from killing import save_often
 from widebnn import cli
 from widebnn.data import load_dataset
 from widebnn.errors import DamageWarning, WidebnnError
-from widebnn.reproduction import EXPERIMENTS, SCALES, Cell, plan, run_grid
+from widebnn.reproduction import EXPERIMENTS, SCALES, plan, run_grid
 from widebnn.reproduction.analysis import compare, pooled_ess, summarise_cell
-from widebnn.reproduction.cells import cell_of, data_checksum, sampler_options
+from widebnn.reproduction.cells import cell_of, data_checksum
 from widebnn.reproduction.claims import claims
 from widebnn.reproduction.diagnostics import published_ess
 from widebnn.reproduction.engines import Engine
@@ -38,8 +39,7 @@ CONFIG = {"data": "digits", "n_train": SMOKE.n_train, "n_test": SMOKE.n_test, "s
 CONFIG["data_checksum"] = data_checksum(DATASET)
 OTHER_DATASET = dataclasses.replace(DATASET, y_train=DATASET.y_train[::-1])
 COMMAND = "reproduce all --scale smoke --out"
-SAMPLERS = ("pcn", "lmc", "marginal_pcn", "hilbert_hmc")
-"""Of the cells that most tests look at; the others take as long again."""
+SOME = {"samplers": ("pcn", "hilbert_hmc"), "widths": (64,)}
 
 
 def run_command(folder, *options):
@@ -72,29 +72,14 @@ def test_the_paper_scale_is_the_papers():
     assert cells["pcnl-b0.1-w4096-d1-3chains"].chains == 3
 
 
-def test_published_refreshment():
-    cell = Cell("underdamped", 0.1, 8, 1, 10, 0, 1)
-    name, options = sampler_options(cell)
-    assert name == "underdamped"
-    keep = np.exp(-options["friction"] * 0.1)
-    np.testing.assert_allclose(keep**2, 0.99, rtol=1e-12)
-
-
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory):
-    """A folder of the guide's command with some of the samplers, its cells and their results."""
+@pytest.fixture(scope="module", params=[SOME, pytest.param({}, marks=pytest.mark.long)], ids=["some", "all"])
+def smoke(request, tmp_path_factory):
+    """A folder of the guide's command, its cells and their results."""
     folder = tmp_path_factory.mktemp("reproduce") / "smoke"
-    run_command(folder, "--samplers", ",".join(SAMPLERS))
-    cells = list(with_data(plan(EXPERIMENTS, SMOKE, SAMPLERS), DATASET).values())
+    options = [(f"--{name}", ",".join(map(str, values))) for name, values in request.param.items()]
+    run_command(folder, *itertools.chain(*options))
+    cells = list(with_data(plan(EXPERIMENTS, SMOKE, **request.param), DATASET).values())
     return folder, cells, {cell.name: load(folder, cell.name, cell) for cell in cells}
-
-
-@pytest.mark.long
-@pytest.mark.ambient
-def test_the_whole_command_of_the_readme(tmp_path):
-    run_command(tmp_path / "smoke")
-    summary = json.loads((tmp_path / "smoke" / "summary.json").read_text())
-    assert {row["cell"] for row in summary["cells"]} == {cell.name for cell in plan(EXPERIMENTS, SMOKE)}
 
 
 @pytest.mark.ambient
@@ -115,17 +100,15 @@ def test_a_finished_grid_is_not_run_again(smoke):
 
 
 @pytest.mark.ambient
-def test_a_lost_or_damaged_cell_comes_back_the_same(smoke):
+def test_a_damaged_cell_comes_back_the_same(smoke):
     folder, cells, results = smoke
-    lost, damaged = (next(cell for cell in cells if cell.sampler == name) for name in ("pcn", "marginal_pcn"))
-    path_of(folder, lost.name).unlink()
-    path = path_of(folder, damaged.name)
+    cell = next(cell for cell in cells if cell.sampler == "pcn")
+    path = path_of(folder, cell.name)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.warns(DamageWarning, match=rf"corrupted .{path.name}.: .* is recomputed"):
-        again = run_grid([lost, damaged], DATASET, folder, say=lambda text: None)
-    for cell in (lost, damaged):
-        for name in ("weights", "predictions", "lp"):
-            np.testing.assert_array_equal(again[cell.name][name], results[cell.name][name])
+        again = run_grid([cell], DATASET, folder, say=lambda text: None)
+    for name in ("weights", "predictions", "lp"):
+        np.testing.assert_array_equal(again[cell.name][name], results[cell.name][name])
 
 
 class Killed(BaseException):
@@ -191,11 +174,12 @@ def test_cells_are_stored_whole(smoke):
 def test_the_whole_chain_counts_all_weights(smoke):
     _, _, results = smoke
     assert results["pcn-b0.1-w64-d1"].attrs["dimension"] == 65 * 64 + 65 * 10
-    assert results["marginal_pcn-b0.1-w64-d1"].attrs["dimension"] == (16 + 8) * 64
+    if "marginal_pcn-b0.1-w64-d1" in results:
+        assert results["marginal_pcn-b0.1-w64-d1"].attrs["dimension"] == (16 + 8) * 64
 
 
 def test_report(smoke):
-    folder, _, results = smoke
+    folder, cells, results = smoke
     summary = json.loads((folder / "summary.json").read_text())
     page = (folder / "report.html").read_text()
     assert not re.search(r'(src|href)="?(?!data:)[a-z]+:', page), "the page must need nothing from outside"
@@ -207,20 +191,12 @@ def test_report(smoke):
     assert summary["config"] == CONFIG == json.loads((folder / "config.json").read_text())
     assert summary["compared"] == [], "digits are not the paper's data"
     assert {row["cell"] for row in summary["rhat"]} == {name for name in results if "chains" in name}
-    assert summary["claims"]
+    assert bool(summary["claims"]) == (len({cell.width for cell in cells}) > 1), "claims compare widths"
     rows = {row["cell"]: row for row in summary["cells"]}
     assert set(rows) == set(results)
     assert all(row["weights"]["tail_ess"] >= 0 for row in rows.values())
-    assert rows["hilbert_hmc-tuned-w64-d1"]["jeffreys"] > rows["hilbert_hmc-tuned-w256-d1"]["jeffreys"] > 0
-
-
-@pytest.mark.ambient
-def test_a_cell_that_fails_does_not_stop_the_others(tmp_path):
-    bad = Cell("underdamped", None, 16, 1, 20, 5, 5)
-    good = Cell("pcn", 0.3, 16, 1, 20, 5, 5)
-    with pytest.warns(UserWarning, match="underdamped, tuned, width 16, depth 1 failed and is left out: .*step size"):
-        found = run_grid([bad, good], DATASET, tmp_path, say=lambda text: None)
-    assert set(found) == {good.name}
+    far, *near = (rows[name]["jeffreys"] for name in sorted(rows, reverse=True) if name.startswith("hilbert_hmc"))
+    assert far > 0 and all(far > one > 0 for one in near)
 
 
 def test_wide_networks_get_fewer_steps():

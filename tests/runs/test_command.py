@@ -29,26 +29,6 @@ def process(*arguments):
     return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
 
 
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_a_killed_run_ends_with_the_same_draws(tmp_path):
-    arguments = ["sample", *SETTINGS, "--steps", 20_000]
-    command = [COMMAND, *map(str, arguments), "--checkpoint-seconds", "0.02", "--out", str(tmp_path / "killed")]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
-        deadline = time.monotonic() + 120
-        while len(list((tmp_path / "killed").glob("chains/draws-*"))) < 3 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        running.send_signal(signal.SIGKILL)
-    assert not (tmp_path / "killed" / "summary.json").exists()
-    done = process("resume", tmp_path / "killed", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["n_train"] == 20
-    assert process(*arguments, "--out", tmp_path / "whole").returncode == 0
-    trees = [xarray.open_datatree(tmp_path / name / "draws.nc", engine="h5netcdf") for name in ("killed", "whole")]
-    for group in ("posterior", "sample_stats", "predictions"):
-        xarray.testing.assert_identical(*(tree[group].to_dataset().drop_attrs() for tree in trees))
-
-
 def test_longer_than_it_was_begun_with(tmp_path, widebnn):
     assert widebnn("sample", *SETTINGS, "--steps", 500, "--out", tmp_path / "run")[0] == 0
     code, _, stderr = widebnn("sample", *SETTINGS, "--steps", 500, "--out", tmp_path / "run")
@@ -69,12 +49,6 @@ def test_damaged_outputs_are_written_again(tmp_path, widebnn):
     assert json.loads((tmp_path / "summary.json").read_bytes())["ess_per_step"] == json.loads(whole)["ess_per_step"]
     assert (tmp_path / "summary.png").exists()
     assert "corrupted" not in widebnn("resume", tmp_path)[2]
-
-
-def test_a_folder_that_cannot_be_made(tmp_path, widebnn):
-    (tmp_path / "file").write_text("mine")
-    code, _, stderr = widebnn("sample", *SETTINGS, "--steps", 100, "--out", tmp_path / "file" / "run")
-    assert code == 2 and "cannot be written (Not a directory); choose another folder" in stderr.replace("\n", " ")
 
 
 def test_what_cannot_be_resumed_is_explained(tmp_path, widebnn):
@@ -171,14 +145,15 @@ def test_other_test_rows_are_not_mixed_in(tmp_path, widebnn):
     assert code == 2 and "other values of" in stderr and "mean_test" in stderr
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_killed_fit_ends_with_the_same_model(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, size=(40, 2))
     y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=40)
-    model = WideBNNRegressor(
-        32, depth=1, activation="erf", input_scales=False, burn_in=20, target_ess=30, max_steps=60, random_state=0
-    )
+    scales = dict.fromkeys(["weight_std", "bias_std", "readout_weight_std", "readout_bias_std"], 1.0)
+    model = WideBNNRegressor(32, depth=1, activation="erf", input_scales=False, noise=0.1, **scales)
+    model.set_params(burn_in=20, target_ess=30, max_steps=60, random_state=0)
     whole = model.fit(x, y).predict(x)
     model.set_params(store=str(tmp_path))
     save_often(monkeypatch)

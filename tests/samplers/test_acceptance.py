@@ -23,8 +23,9 @@ class BruteForce:
 
     def __init__(self, target, unravel):
         l = naive_log_likelihood(target)  # noqa: E741
-        self.l = lambda u: float(l(unravel(jnp.asarray(u))))
-        self.grad_l = lambda u: np.asarray(ravel_pytree(jax.grad(l)(unravel(jnp.asarray(u))))[0])
+        both = jax.jit(jax.value_and_grad(lambda u: l(unravel(u))))
+        self.l = lambda u: float(both(u)[0])
+        self.grad_l = lambda u: np.asarray(both(u)[1])
         self.log_pi = lambda u: self.l(u) + normal_logpdf(u, np.zeros_like(u), 1.0)
         self.grad_log_pi = lambda u: self.grad_l(u) - u
 
@@ -100,7 +101,7 @@ def test_odd_numbers_of_steps_are_the_leapfrog():
     w = np.asarray(ravel_pytree(noise)[0])
     for steps in (1, 3):
         algorithm = samplers.hilbert_hmc(target.log_likelihood, STEP, steps)
-        proposal = algorithm.propose(algorithm.init(position), noise)
+        proposal = jax.jit(lambda u, w, a=algorithm: a.propose(a.init(u), w))(position, noise)
         kicks = [0.5] + [1.0] * (steps - 1) + [0.5]
         v, expected = rotate_and_kick(BruteForce(target, unravel), np.asarray(u), w, kicks)
         np.testing.assert_allclose(ravel_pytree(proposal.state.position)[0], v, rtol=0, atol=1e-9)
@@ -112,12 +113,11 @@ def test_alternating_kicks_have_a_smaller_energy_error():
     target = small_target("marginal")
     first = (3 - np.sqrt(3)) / 3
     errors = []
+    b = BruteForce(target, ravel_pytree(target.sample_reference(jax.random.key(0)))[1])
     for seed in range(8):
-        position, noise = (target.sample_reference(jax.random.key(2 * seed + i)) for i in (0, 1))
-        u, unravel = ravel_pytree(position)
-        b, w = BruteForce(target, unravel), np.asarray(ravel_pytree(noise)[0])
+        u, w = (ravel_pytree(target.sample_reference(jax.random.key(2 * seed + i)))[0] for i in (0, 1))
         paths = [first, 2 - 2 * first, 2 * first, 2 - 2 * first, first], [0.5, 1.0, 1.0, 1.0, 0.5]
-        errors.append([rotate_and_kick(b, np.asarray(u), w, kicks)[1] for kicks in paths])
+        errors.append([rotate_and_kick(b, np.asarray(u), np.asarray(w), kicks)[1] for kicks in paths])
     alternating, leapfrog = np.sqrt(np.mean(np.square(errors), axis=0))
     assert alternating < 0.8 * leapfrog
 
@@ -145,28 +145,25 @@ def test_every_sampler_has_a_case():
     assert set(CASES) == set(samplers.SAMPLERS) - {"elliptical_slice"}
 
 
-@pytest.mark.parametrize(
-    "coordinates",
-    [pytest.param(name, marks=[] if name in ("weights", "function") else [pytest.mark.long]) for name in COORDINATES],
-)
+@pytest.mark.some(8)
+@pytest.mark.parametrize(("n", "outputs", "widths"), [(5, 2, (4,)), (3, 1, (3, 4)), (9, 3, (2,))])
+@pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("name", CASES)
-def test_log_ratio_equals_brute_force(name, coordinates):
+def test_log_ratio_equals_brute_force(name, coordinates, n, outputs, widths):
     brute, options = CASES[name]
-    for seed, (n, outputs, widths) in enumerate([(5, 2, (4,)), (3, 1, (3, 4)), (9, 3, (2,))]):
-        target = small_target(coordinates, n=n, outputs=outputs, widths=widths, seed=seed)
-        algorithm = samplers.build_sampler(name, target.log_likelihood, step_size=STEP, **options)
-        keys = jax.random.split(jax.random.key(seed))
-        position, noise = target.sample_reference(keys[0]), target.sample_reference(keys[1])
-        u, unravel = ravel_pytree(position)
-        state = algorithm.init(position)
-        if name == "underdamped":
-            state = state._replace(momentum=unravel(jnp.ones_like(u)), has_momentum=jnp.asarray(True))
-        proposal = algorithm.propose(state, noise)
-        v, expected = brute(BruteForce(target, unravel), np.asarray(u), np.asarray(ravel_pytree(noise)[0]))
-        np.testing.assert_allclose(ravel_pytree(proposal.state.position)[0], v, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(proposal.log_ratio, expected, rtol=1e-9, atol=1e-8)
-        # A rejected step must leave the position alone; only the underdamped chain changes anything else.
-        np.testing.assert_array_equal(ravel_pytree(proposal.otherwise.position)[0], u)
+    target = small_target(coordinates, n=n, outputs=outputs, widths=widths, seed=n)
+    algorithm = samplers.build_sampler(name, target.log_likelihood, step_size=STEP, **options)
+    position, noise = map(jax.jit(target.sample_reference), jax.random.split(jax.random.key(n)))
+    u, unravel = ravel_pytree(position)
+    state = jax.jit(algorithm.init)(position)
+    if name == "underdamped":
+        state = state._replace(momentum=unravel(jnp.ones_like(u)), has_momentum=jnp.asarray(True))
+    proposal = jax.jit(algorithm.propose)(state, noise)
+    v, expected = brute(BruteForce(target, unravel), np.asarray(u), np.asarray(ravel_pytree(noise)[0]))
+    np.testing.assert_allclose(ravel_pytree(proposal.state.position)[0], v, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(proposal.log_ratio, expected, rtol=1e-9, atol=1e-8)
+    # A rejected step must leave the position alone; only the underdamped chain changes anything else.
+    np.testing.assert_array_equal(ravel_pytree(proposal.otherwise.position)[0], u)
 
 
 @pytest.mark.parametrize("name", ["pcn", "pcnl", "hilbert_hmc"])
@@ -186,7 +183,7 @@ def test_underdamped_with_infinite_friction_is_mala():
     mala = samplers.mala(target.log_likelihood, STEP)
     other = samplers.underdamped(target.log_likelihood, STEP, friction=np.inf)
     state = other.init(position)._replace(momentum=noise, has_momentum=jnp.asarray(True))
-    a, b = mala.propose(mala.init(position), noise), other.propose(state, noise)
+    a, b = jax.jit(mala.propose)(mala.init(position), noise), jax.jit(other.propose)(state, noise)
     np.testing.assert_allclose(a.log_ratio, b.log_ratio, atol=1e-9)
     for p, q in zip(jax.tree.leaves(a.state.position), jax.tree.leaves(b.state.position), strict=True):
         np.testing.assert_allclose(p, q, atol=1e-12)

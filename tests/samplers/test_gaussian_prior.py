@@ -74,6 +74,7 @@ def test_a_gaussian_that_is_not_the_prior():
     )
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("sampler", "options"), [("pcn", {"steps": 20_000}), ("hilbert_hmc", {"steps": 2_000, "step_size": 0.2})]
 )

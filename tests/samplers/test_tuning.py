@@ -18,6 +18,7 @@ def gaussian(precision):
     )
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("name", "aim"), [("mala", 0.574), ("pcnl", 0.6), ("hmc", 0.8), ("hilbert_hmc", 0.8)])
 def test_gradient_samplers_reach_their_acceptance_rate(name, aim):
     options = {"num_steps": 5} if name in ("hmc", "hilbert_hmc") else {}
@@ -27,6 +28,7 @@ def test_gradient_samplers_reach_their_acceptance_rate(name, aim):
     assert abs(result.burn_in_acceptance_rate - aim) < 0.05
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("first", [1e-3, 0.03, 1.0, 30.0])
 def test_short_burn_ins_find_the_order_of_magnitude(first):
     """From steps a hundred times too small or too large, in forty steps."""

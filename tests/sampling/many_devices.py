@@ -4,6 +4,7 @@ python many_devices.py WHAT PROCESS PROCESSES DEVICES PORT FOLDER
 """
 
 import importlib
+import itertools
 import json
 import os
 import sys
@@ -84,12 +85,12 @@ def other_targets():
     )
     classes = widebnn.posterior(widebnn.dense(5, [64]), unknown.x, np.arange(INPUTS) % 3, likelihood="softmax")
     cases = {
-        "plain": (plain, widebnn.device_mesh(4, 1), None),
         "carried": (unknown, widebnn.device_mesh(2, 4), widebnn.track(unknown)),
+        "plain": (plain, widebnn.device_mesh(4, 1), None),
         "unknown noise": (wide, widebnn.device_mesh(2, 4), widebnn.track(wide, np.ones((2, 5)))),
         "softmax": (classes, widebnn.device_mesh(2, 4), None),
     }
-    for name, (target, mesh, collect) in cases.items():
+    for name, (target, mesh, collect) in itertools.islice(cases.items(), 1 if WHAT == "few" else None):
         results = [widebnn.sample(target, "pcn", mesh=each, collect=collect, **SETTINGS) for each in (mesh, None)]
         for which, result in zip(("mesh", "none"), results, strict=True):
             np.savez(FOLDER / f"{name}, {which}.npz", **result.draws, **result.stats)
@@ -102,7 +103,7 @@ def communication():
 
     sent = {}
     with double_precision():
-        for sampler, depth in (("pcn", 1), ("pcnl", 1), ("pcnl", 2)):
+        for sampler, depth in (("pcn", 1), *([("pcnl", 1), ("pcnl", 2)] if WHAT == "others" else [])):
             program, _, _ = compiled_steps(sampler, INPUTS, 64, depth)
             sent[f"{sampler} {depth}"] = collectives(program.as_text())
     (FOLDER / "communication.json").write_text(json.dumps(sent))
@@ -144,7 +145,7 @@ if __name__ == "__main__":
             if (name, PROCESSES) in RUNS:
                 for rows in RUNS[name, PROCESSES] if PROCESSES * DEVICES > 1 else (0,):
                     draw(name, rows)
-    elif WHAT == "others":
+    elif WHAT in ("few", "others"):
         refusals()
         other_targets()
         communication()

@@ -72,22 +72,24 @@ def test_the_same_draws_wherever(drawn, where, name, count):
         assert not np.array_equal(many["lp"][0], many["lp"][1])
 
 
-@pytest.fixture(scope="module")
-def others(tmp_path_factory):
+@pytest.fixture(scope="module", params=["few", pytest.param("others", marks=pytest.mark.long)])
+def others(request, tmp_path_factory):
+    """Refusals, targets of several kinds, or one, and what is sent: on eight devices."""
     folder = tmp_path_factory.mktemp("others")
-    finish(start("others", folder, devices=8))
-    return folder
+    finish(start(request.param, folder, devices=8))
+    return folder, ["carried"] if request.param == "few" else ["plain", "carried", "unknown noise", "softmax"]
 
 
 def test_what_does_not_fit_is_refused_and_what_fits_is_the_same(others):
-    said = json.loads((others / "refusals.json").read_text())
+    folder, names = others
+    said = json.loads((folder / "refusals.json").read_text())
     assert "axes ('chains', 'units'), got ('batch',)" in said["axes"]
     assert "6 chains cannot be divided equally over the 4 rows" in said["chains"]
     assert "60 hidden units cannot be divided equally over 8 devices" in said["units"]
     assert "use coordinates='function'" in said["coordinates"]
     assert "needs 9; there are 8" in said["too many"]
-    for name in ("plain", "carried", "unknown noise", "softmax"):
-        mesh, none = (np.load(others / f"{name}, {which}.npz") for which in ("mesh", "none"))
+    for name in names:
+        mesh, none = (np.load(folder / f"{name}, {which}.npz") for which in ("mesh", "none"))
         for key in none:
             np.testing.assert_allclose(mesh[key], none[key], rtol=1e-3, atol=1e-3, err_msg=f"{name} {key}")
         np.testing.assert_array_equal(mesh["accepted"], none["accepted"])
@@ -95,8 +97,9 @@ def test_what_does_not_fit_is_refused_and_what_fits_is_the_same(others):
 
 def test_a_step_sends_nothing_but_sums_of_kernels(others):
     """One n x n matrix per evaluation and layer, one more per layer on the way back, and numbers."""
-    sent = json.loads((others / "communication.json").read_text())
-    for name, matrices in {"pcn 1": 1, "pcnl 1": 1, "pcnl 2": 3}.items():
+    sent = json.loads((others[0] / "communication.json").read_text())
+    for name in sent:
+        matrices = {"pcn 1": 1, "pcnl 1": 1, "pcnl 2": 3}[name]
         assert {one["kind"] for one in sent[name]} == {"all-reduce"}, sent[name]
         shapes = [array for one in sent[name] for array in one["arrays"]]
         assert [shape for shape in shapes if shape not in NUMBERS] == ["f32[12, 12]"] * matrices

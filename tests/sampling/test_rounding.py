@@ -23,6 +23,7 @@ def messages(caught):
     return [str(w.message) for w in caught if issubclass(w.category, PrecisionWarning)]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("sampler", ["pcnl", "pcn", "elliptical_slice"])
 @pytest.mark.filterwarnings("ignore::widebnn.errors.PrecisionWarning")
 def test_stops_after_warm_up_where_rounding_decides(sampler):
@@ -30,6 +31,7 @@ def test_stops_after_warm_up_where_rounding_decides(sampler):
         widebnn.sample(target(1e-3), sampler, steps=1000, burn_in=200)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("dtype", ["float32", "mixed"])
 @pytest.mark.filterwarnings("ignore::widebnn.errors.PrecisionWarning")
 def test_stops_a_deep_chain_that_does_not_move(dtype):
@@ -38,6 +40,7 @@ def test_stops_a_deep_chain_that_does_not_move(dtype):
         widebnn.sample(target(1e-2, (64, 64), dtype), "pcnl", step_size=0.1, steps=1000, burn_in=200)
 
 
+@pytest.mark.long
 def test_warns_of_a_deep_chain_that_moves():
     """Another root of a singular kernel: other coordinates, the same distribution."""
     with warnings.catch_warnings(record=True) as caught:
@@ -75,6 +78,7 @@ def test_warns_once_where_the_error_is_noticeable_in_the_bulk_only():
     assert len(bulk) == 1 and "dtype='mixed'" in bulk[0]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("widths", [(64,), (64, 64)])
 @pytest.mark.filterwarnings("ignore::widebnn.errors.PrecisionWarning")
 def test_the_advice_helps(widths):

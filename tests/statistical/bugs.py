@@ -64,11 +64,11 @@ def is_caught(outcome: Outcome) -> bool:
 
 
 def edited(coordinates, **changes):
-    """A target with some of its functions replaced; each change maps the right target to a function."""
+    """A target with some of its functions replaced; each change gets the right target as its first argument."""
 
     def target_of(y):
         target = make_target(coordinates)(y)
-        return Edited(target, **{name: change(target) for name, change in changes.items()})
+        return Edited(target, **{name: functools.partial(change, target) for name, change in changes.items()})
 
     return target_of
 
@@ -81,59 +81,40 @@ def kernel_matrix(target, hidden):
 def evidence(log_det, quadratic):
     """log-likelihood in marginal coordinates with these coefficients; the right ones are -c/2 and -1/2."""
 
-    def change(target):
-        def log_likelihood(hidden):
-            _, k = kernel_matrix(target, hidden)
-            fit = jnp.sum(target.y * jnp.linalg.solve(k, target.y))
-            return log_det * jnp.linalg.slogdet(k)[1] + quadratic * fit
+    def log_likelihood(target, hidden):
+        _, k = kernel_matrix(target, hidden)
+        fit = jnp.sum(target.y * jnp.linalg.solve(k, target.y))
+        return log_det * jnp.linalg.slogdet(k)[1] + quadratic * fit
 
-        return log_likelihood
-
-    return edited("marginal", log_likelihood=change)
+    return edited("marginal", log_likelihood=log_likelihood)
 
 
-def misfit_alone(target):
+def misfit_alone(target, u):
     """What the published code uses as l under the reparametrisation: the residual, no determinant."""
-
-    def log_likelihood(u):
-        weights = target.to_weights(jax.random.key(0), u)
-        f = target.network.features(weights.hidden, target.x) @ weights.readout
-        return -0.5 * jnp.sum((target.y - f) ** 2) / NOISE**2
-
-    return log_likelihood
+    weights = target.to_weights(jax.random.key(0), u)
+    f = target.network.features(weights.hidden, target.x) @ weights.readout
+    return -0.5 * jnp.sum((target.y - f) ** 2) / NOISE**2
 
 
-def covariance_instead_of_root(target):
-    def to_weights(key, u):
-        psi, _ = kernel_matrix(target, u.hidden)
-        sigma = jnp.linalg.inv(jnp.eye(psi.shape[1]) + psi.T @ psi / NOISE**2)
-        return Weights(u.hidden, sigma @ psi.T @ target.y / NOISE**2 + sigma @ u.readout)
-
-    return to_weights
+def covariance_instead_of_root(target, key, u):
+    psi, _ = kernel_matrix(target, u.hidden)
+    sigma = jnp.linalg.inv(jnp.eye(psi.shape[1]) + psi.T @ psi / NOISE**2)
+    return Weights(u.hidden, sigma @ psi.T @ target.y / NOISE**2 + sigma @ u.readout)
 
 
-def readout_mean_only(target):
-    def to_weights(key, u):
-        return Weights(u, condition(target.network.features(u, target.x), target.y, NOISE).mean)
-
-    return to_weights
+def readout_mean_only(target, key, u):
+    return Weights(u, condition(target.network.features(u, target.x), target.y, NOISE).mean)
 
 
-def readout_without_noise(target):
-    def to_weights(key, u):
-        psi = target.network.features(u, target.x)
-        z = jax.random.normal(key, (psi.shape[1], target.y.shape[1]))
-        return Weights(u, z + condition(psi, target.y, NOISE).gain(target.y - psi @ z))
-
-    return to_weights
+def readout_without_noise(target, key, u):
+    psi = target.network.features(u, target.x)
+    z = jax.random.normal(key, (psi.shape[1], target.y.shape[1]))
+    return Weights(u, z + condition(psi, target.y, NOISE).gain(target.y - psi @ z))
 
 
-def standard_deviation_for_variance(target):
-    def log_likelihood(u):
-        f = target.network.features(u.hidden, target.x) @ u.readout
-        return -0.5 * jnp.sum((target.y - f) ** 2) / NOISE
-
-    return log_likelihood
+def standard_deviation_for_variance(target, u):
+    f = target.network.features(u.hidden, target.x) @ u.readout
+    return -0.5 * jnp.sum((target.y - f) ** 2) / NOISE
 
 
 def with_log_ratio(build, ratio):
@@ -202,14 +183,10 @@ def proposal_ratio_without_prior(state, noise, proposal):
     return likelihood_difference(state, noise, proposal) + 0.5 * change
 
 
-def readout_prior_dropped(target):
+def readout_prior_dropped(target, u):
     """The published single-device branch: the prior of theta is missing from the acceptance."""
-
-    def log_likelihood(u):
-        theta = target.to_weights(jax.random.key(0), u)
-        return target.log_likelihood(u) + 0.5 * inner(theta, theta)
-
-    return log_likelihood
+    theta = target.to_weights(jax.random.key(0), u)
+    return target.log_likelihood(u) + 0.5 * inner(theta, theta)
 
 
 def with_proposal(init_of, propose_of):
@@ -482,8 +459,8 @@ def of_another_network(coordinates, **changes):
     return lambda y: widebnn.posterior(network, X, y, noise=NOISE, coordinates=coordinates, dtype="float64")
 
 
-def mean_over_rows(target):
-    return lambda u: target.log_likelihood(u) / len(X)
+def mean_over_rows(target, u):
+    return target.log_likelihood(u) / len(X)
 
 
 def a_row_left_out(y):
@@ -495,24 +472,18 @@ def a_row_left_out(y):
 def with_hidden_weights(change):
     """Function coordinates whose open directions are filled wrongly: change(known part, noise) -> weights."""
 
-    def to_weights_of(target):
-        def to_weights(key, u):
-            weights = target.to_weights(key, u)
-            known = grid.input_directions(NETWORK, X) @ u.layers[0]
-            stacked = change(known, jax.random.normal(jax.random.fold_in(key, 1), known.shape))
-            return weights._replace(hidden=(Layer(stacked[:-1], stacked[-1]),))
-
-        return to_weights
-
-    return edited("function", to_weights=to_weights_of)
-
-
-def readout_of_the_prior(target):
-    def to_weights(key, u):
+    def to_weights(target, key, u):
         weights = target.to_weights(key, u)
-        return weights._replace(readout=jax.random.normal(key, weights.readout.shape))
+        known = grid.input_directions(NETWORK, X) @ u.layers[0]
+        stacked = change(known, jax.random.normal(jax.random.fold_in(key, 1), known.shape))
+        return weights._replace(hidden=(Layer(stacked[:-1], stacked[-1]),))
 
-    return to_weights
+    return edited("function", to_weights=to_weights)
+
+
+def readout_of_the_prior(target, key, u):
+    weights = target.to_weights(key, u)
+    return weights._replace(readout=jax.random.normal(key, weights.readout.shape))
 
 
 def two_roots(y):
@@ -569,7 +540,7 @@ def readout_at_the_median(y):
 
 def readout_without_its_scale(y):
     """Logits are s f, and the weights that go with them have no s."""
-    target = grid.label_target("weights", likelihood=grid.SCALED_SOFTMAX)(y)
+    target = grid.scaled_target("weights")(y)
 
     def to_weights(key, u):
         weights = target.to_weights(key, u)
@@ -708,10 +679,7 @@ def too_small_a_ratio(size):
 
 def too_much_noise(size):
     """Up to a constant, which nothing sees."""
-
-    def change(target):
-        return lambda u: target.log_likelihood(u) / (1 + size)
-
+    change = lambda target, u: target.log_likelihood(u) / (1 + size)  # noqa: E731
     return edited("weights", log_likelihood=change), make_sampler("pcn", "weights")
 
 
@@ -732,9 +700,7 @@ def too_many_acceptances(size):
 
 
 def too_coarse_a_likelihood(size):
-    def change(target):
-        return lambda u: size * jnp.round(target.log_likelihood(u) / size)
-
+    change = lambda target, u: size * jnp.round(target.log_likelihood(u) / size)  # noqa: E731
     return edited("marginal", log_likelihood=change), make_sampler("pcn")
 
 

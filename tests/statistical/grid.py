@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from harness import (
     GAUSSIAN,
     NETWORK,
@@ -30,6 +31,7 @@ from harness import (
     functions_of_f,
     functions_of_weights,
     joint_test,
+    make_target,
     test_functions,
 )
 from harness import data_draw as gaussian_data
@@ -101,30 +103,46 @@ def joint_test_of(
     return joint_test(target_of, sampler_of, problem=problem, **length)
 
 
+def worker(setting: str) -> pytest.MarkDecorator:
+    """Tests of a setting share its exact draws, so they run in one process."""
+    return pytest.mark.xdist_group(setting)
+
+
 def moves(outcome: Outcome, kernel: str) -> bool:
     """Whether the chains went somewhere, and were sometimes rejected: otherwise the test would show nothing."""
     return outcome.moved > 0.1 and (kernel == SLOW or 0.1 < outcome.accepted < 0.97)
 
 
+def targets(network=NETWORK, x=X, **options):
+    """coordinates -> (y -> target)."""
+    options = {"dtype": "float64"} | options
+    return lambda coordinates: lambda y: widebnn.posterior(network, x, y, coordinates=coordinates, **options)
+
+
 # Regression, the noise not known: theta is (weights, z).
 
-NOISE_PRIOR = widebnn.LogNormal(NOISE, log_sd=0.6)
 POSITIONS = {
     "to_position": lambda target, theta: target.from_weights(*theta),
     "from_position": lambda target, key, u: (target.to_weights(key, u), u.z),
 }
 
 
-def noisy_data(key, theta):
-    weights, z = theta
-    f = apply(NETWORK, weights, jnp.asarray(X))
-    return f + NOISE_PRIOR.at(z) * jax.random.normal(key, f.shape)
+def noisy_problem(noise_at, shape, functions):
+    """Regression whose noise is ``noise_at(z)``, where z is N(0, I) of this shape."""
+
+    def data(key, theta):
+        f = apply(NETWORK, theta[0], jnp.asarray(X))
+        return f + noise_at(theta[1]) * jax.random.normal(key, f.shape)
+
+    def draw(key):
+        weights_key, z_key, data_key = jax.random.split(key, 3)
+        theta = gaussian_draw(weights_key)[0], jax.random.normal(z_key, shape)
+        return theta, data(data_key, theta)
+
+    return Problem(draw, data, functions, **POSITIONS, reference=40_000)
 
 
-def noisy_draw(key):
-    weights_key, z_key, data_key = jax.random.split(key, 3)
-    theta = gaussian_draw(weights_key)[0], jax.random.normal(z_key)
-    return theta, noisy_data(data_key, theta)
+NOISE_PRIOR = widebnn.LogNormal(NOISE, log_sd=0.6)
 
 
 def noisy_functions(theta, y):
@@ -140,28 +158,12 @@ def noisy_functions(theta, y):
     }
 
 
-UNKNOWN_NOISE = Problem(noisy_draw, noisy_data, noisy_functions, **POSITIONS, reference=40_000)
-
-
-def unknown_noise_target(coordinates):
-    return lambda y: widebnn.posterior(NETWORK, X, y, noise=NOISE_PRIOR, coordinates=coordinates, dtype="float64")
-
+UNKNOWN_NOISE = noisy_problem(NOISE_PRIOR.at, (), noisy_functions)
+unknown_noise_target = targets(noise=NOISE_PRIOR)
 
 # The same with a noise for every row: z has one number for each.
 
 ROW_NOISE = widebnn.HeavyTails(NOISE, log_sd=0.8)
-
-
-def unequal_data(key, theta):
-    weights, z = theta
-    f = apply(NETWORK, weights, jnp.asarray(X))
-    return f + ROW_NOISE.noise_at(z)[:, None] * jax.random.normal(key, f.shape)
-
-
-def unequal_draw(key):
-    weights_key, z_key, data_key = jax.random.split(key, 3)
-    theta = gaussian_draw(weights_key)[0], jax.random.normal(z_key, (len(X),))
-    return theta, unequal_data(data_key, theta)
 
 
 def unequal_functions(theta, y):
@@ -179,11 +181,8 @@ def unequal_functions(theta, y):
     }
 
 
-UNEQUAL_NOISE = Problem(unequal_draw, unequal_data, unequal_functions, **POSITIONS, reference=40_000)
-
-
-def unequal_noise_target(coordinates):
-    return lambda y: widebnn.posterior(NETWORK, X, y, likelihood=ROW_NOISE, coordinates=coordinates, dtype="float64")
+UNEQUAL_NOISE = noisy_problem(lambda z: ROW_NOISE.noise_at(z)[:, None], (len(X),), unequal_functions)
+unequal_noise_target = targets(likelihood=ROW_NOISE)
 
 
 # Classification. Every input comes with several labels, so that the posterior is far from the prior, and equal inputs
@@ -232,15 +231,12 @@ def label_functions(weights, y):
 LABELS = Problem(labelled_draw, label_draw, label_functions, reference=40_000)
 
 
-def label_target(coordinates, **options):
-    options = {"likelihood": "softmax", "coordinates": coordinates, "dtype": "float64"} | options
-    return lambda y: widebnn.posterior(LABELLED_NETWORK, LABELLED_X, y, **options)
-
+label_target = targets(LABELLED_NETWORK, LABELLED_X, likelihood="softmax")
 
 # Classification, the scale of the logits not known: theta is (weights, z), and the readout's prior has the scale in it.
 
 LOGIT_SCALE = widebnn.LogNormal(1.5, log_sd=0.6)
-SCALED_SOFTMAX = widebnn.Softmax(logit_scale=LOGIT_SCALE)
+scaled_target = targets(LABELLED_NETWORK, LABELLED_X, likelihood=widebnn.Softmax(logit_scale=LOGIT_SCALE))
 
 
 def scaled_data(key, theta):
@@ -296,10 +292,7 @@ DEEP = Problem(
     reference=40_000,
 )
 
-
-def deep_target(coordinates):
-    return lambda y: widebnn.posterior(DEEP_NETWORK, X, y, noise=NOISE, coordinates=coordinates, dtype="float64")
-
+deep_target = targets(DEEP_NETWORK, noise=NOISE)
 
 # The paper's chain on all weights: most of the hidden ones are lumped in three numbers. theta is what the chain has,
 # with the readout itself in place of the whitened one.
@@ -392,29 +385,13 @@ def single_draw(key):
 
 SINGLE = Problem(single_draw, gaussian_data, test_functions, reference=40_000)
 
-
-def single_target(coordinates):
-    return lambda y: widebnn.posterior(NETWORK, X, y, noise=NOISE, coordinates=coordinates, dtype="float32")
-
-
-# Gradients in single precision, everything else in double.
-
-
-def mixed_target(coordinates):
-    return lambda y: widebnn.posterior(NETWORK, X, y, noise=NOISE, coordinates=coordinates, dtype="mixed")
-
-
-def gaussian_target(coordinates):
-    return lambda y: widebnn.posterior(NETWORK, X, y, noise=NOISE, coordinates=coordinates, dtype="float64")
-
-
 REGRESSION = {"": STEP_SIZES | {"auto": 0.7}, "weights": WEIGHT_SPACE_STEP_SIZES | {"auto": 0.25}}
 UNEQUAL = REGRESSION | {"weights": REGRESSION["weights"] | {"auto": 0.12}}
 CLASSIFICATION = {"": dict.fromkeys(SAMPLERS, 0.4) | {"rwmh": 0.3, "pcnl": 0.5, "hmc": 0.3, "auto": 0.3}}
 HIGH_DIMENSION = {"": STEP_SIZES | {"rwmh": 0.15, "mala": 0.4, "underdamped": 0.4, "hmc": 0.3, "auto": 0.7}}
 FEW = ("pcn", "pcnl", "hmc", "auto")
 SETTINGS = {
-    "known noise": Setting(GAUSSIAN, gaussian_target, tuple(COORDINATES), REGRESSION),
+    "known noise": Setting(GAUSSIAN, make_target, tuple(COORDINATES), REGRESSION),
     "unknown noise": Setting(UNKNOWN_NOISE, unknown_noise_target, tuple(COORDINATES), REGRESSION, length=SHORTER),
     "noise of every row": Setting(
         UNEQUAL_NOISE, unequal_noise_target, tuple(COORDINATES), UNEQUAL, FEW, length=SHORTER
@@ -422,13 +399,17 @@ SETTINGS = {
     "softmax": Setting(LABELS, label_target, ("weights", "marginal", "function"), CLASSIFICATION, length=SHORTER),
     "softmax of unknown scale": Setting(
         UNKNOWN_SCALE,
-        functools.partial(label_target, likelihood=SCALED_SOFTMAX),
+        scaled_target,
         ("weights", "marginal", "function"),
         CLASSIFICATION,
         length=SHORTER,
     ),
     "two hidden layers": Setting(DEEP, deep_target, ("marginal", "function"), REGRESSION, FEW),
     "all weights": Setting(WIDE, lambda coordinates: wide_target, ("function",), HIGH_DIMENSION),
-    "single precision": Setting(SINGLE, single_target, tuple(COORDINATES), REGRESSION, ("pcn", "auto")),
-    "mixed precision": Setting(GAUSSIAN, mixed_target, tuple(COORDINATES), REGRESSION, ("pcnl", "auto")),
+    "single precision": Setting(
+        SINGLE, targets(noise=NOISE, dtype="float32"), tuple(COORDINATES), REGRESSION, ("pcn", "auto")
+    ),
+    "mixed precision": Setting(
+        GAUSSIAN, targets(noise=NOISE, dtype="mixed"), tuple(COORDINATES), REGRESSION, ("pcnl", "auto")
+    ),
 }

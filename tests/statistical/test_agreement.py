@@ -21,7 +21,8 @@ def truth():
     return moments
 
 
-@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.some(1)
+@pytest.mark.parametrize("coordinates", COORDINATES[::-1])
 def test_predictive_moments_agree_with_importance_sampling(coordinates, truth):
     moments = agreement.regression_moments(coordinates, unknown_noise=False, steps=20_000)
     assert moments.ess > 300, "too few effective draws to show anything"
@@ -36,7 +37,8 @@ def test_posterior_approaches_the_gaussian_process_limit():
     assert (distances[-1] < 0.25 * distances[0]).all(), distances
 
 
-@pytest.mark.parametrize("widths", [(4,), (5, 4), pytest.param((4, 3, 5), marks=pytest.mark.long), (6, 6, 6)])
+@pytest.mark.some(1)
+@pytest.mark.parametrize("widths", [(4,), (5, 4), (4, 3, 5), (6, 6, 6)])
 def test_function_space_has_the_law_of_the_weights(widths):
     """At every depth: the log-likelihood and the predictions have the same joint law under N(0, I).
 

@@ -8,22 +8,24 @@ import grid
 import pytest
 from harness import ALPHA
 
-EVERY = grid.KERNELS
 SHORT = {
-    # setting: coordinates -> samplers that are tried without long tests
-    "known noise": dict.fromkeys(("weights", "reparametrised", "marginal"), ("pcn", "hmc")) | {"function": EVERY},
-    "unknown noise": dict.fromkeys(("weights", "reparametrised", "marginal"), ("pcn",))
-    | {"function": ("hilbert_hmc",)},
-    "noise of every row": {"weights": ("pcn",), "function": ("pcn",)},
-    "softmax": dict.fromkeys(("weights", "marginal"), ("pcn",)) | {"function": ("hilbert_hmc", "elliptical_slice")},
-    "softmax of unknown scale": {"weights": ("pcn",), "function": ("hilbert_hmc",)},
-    "two hidden layers": {"function": ("pcn",)},
-    "all weights": {"function": ("underdamped",)},
-    "single precision": {"function": ("auto",)},
-    "mixed precision": {"function": ("auto",)},
+    # Tried without long tests: every setting, sampler and coordinate system.
+    ("known noise", "hilbert_hmc", "weights"),
+    ("known noise", "pcnl", "reparametrised"),
+    ("known noise", "mala", "marginal"),
+    ("known noise", "underdamped", "function"),
+    ("unknown noise", "pcn", "marginal"),
+    ("noise of every row", "pcn", "function"),
+    ("softmax", "elliptical_slice", "function"),
+    ("softmax of unknown scale", "pcn", "weights"),
+    ("two hidden layers", "hmc", "function"),
+    ("all weights", "rwmh", "function"),
+    ("single precision", "auto", "function"),
+    ("mixed precision", "pcnl", "function"),
 }
 COMBINATIONS = [
-    pytest.param(*c, marks=[] if c[1] in SHORT[c[0]].get(c[2], ()) else [pytest.mark.long]) for c in grid.combinations()
+    pytest.param(*c, marks=[grid.worker(c[0]), *([] if c in SHORT else [pytest.mark.long])])
+    for c in grid.combinations()
 ]
 
 

@@ -70,6 +70,7 @@ PRECISION_CASES = [("marginal", 1, 1024), ("function", 1, 1024)]
 PRECISION_CASES += [("function", depth, width) for depth in (1, 2, 3) for width in (512, 8192)]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("coordinates", "depth", "width"), PRECISION_CASES)
 def test_mixed_precision_on_cifar10(cifar, coordinates, depth, width):
     """float32 features against all-float64: the log acceptance ratio of pCN differs by less than 1e-2."""

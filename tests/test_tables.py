@@ -226,7 +226,6 @@ FIT = {
     "train.csv --target prise": "got 'prise'. Did you mean 'price'?",
     "train.csv --target kind": "which is not a number: correct it or remove the row, or add --classify",
     "train.csv --target price --likelihood softmax": "add --classify or leave it out",
-    "train.csv --target price --width wide": "width must be a whole number or inf, got 'wide'",
     "train.csv --target price --noise -1": "noise must be greater than 0",
     "train.csv --target price --max-minutes 0": "max_minutes must be greater than 0, got 0",
     "train.csv --target price --noise much": "noise must be a number, got 'much'",
@@ -250,7 +249,7 @@ def test_a_table_that_takes_far_too_long_is_refused_first(folder, tmp_path, refu
     rng = np.random.default_rng(0)
     large = write(tmp_path / "large.csv", ["a", "b", "y"], rng.normal(size=(3000, 3)).round(4).tolist())
     words = refused("fit", large, "--target", "y", "--out", tmp_path / "model", "--max-minutes", "0.001")
-    assert "3000 rows at width 1024: a gradient takes" in words and "more than max_minutes=0.001: " in words
+    assert "3000 rows at width 256: a gradient takes" in words and "more than max_minutes=0.001: " in words
     assert [path.name for path in tmp_path.iterdir()] == ["large.csv"]
 
 

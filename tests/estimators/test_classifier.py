@@ -82,7 +82,7 @@ def test_softmax_has_the_cheaper_coordinates(monkeypatch, inputs, coordinates):
     monkeypatch.setattr(classifier, "posterior", lambda *data, **options: seen.append(posterior(*data, **options)))
     rng = np.random.default_rng(0)
     with pytest.raises(AttributeError):  # nothing to sample
-        WideBNNClassifier(**QUICK).fit(rng.normal(size=(20, inputs)), rng.integers(0, 2, 20))
+        WideBNNClassifier(**QUICK, likelihood="softmax").fit(rng.normal(size=(20, inputs)), rng.integers(0, 2, 20))
     assert seen[0].coordinates.name == coordinates
 
 
@@ -98,8 +98,8 @@ def test_probability_of_the_largest():
     ("options", "y", "message"),
     [
         ({}, ["a"] * 4, "at least two classes; there is one class"),
-        ({"likelihood": "probit"}, ["a", "b"] * 2, "likelihood must be one of softmax, regression"),
-        ({"noise": 0.1}, ["a", "b"] * 2, "belongs to likelihood='regression'"),
+        ({"likelihood": "probit"}, ["a", "b"] * 2, "likelihood must be one of regression, softmax"),
+        ({"likelihood": "softmax", "noise": 0.1}, ["a", "b"] * 2, "belongs to likelihood='regression'"),
         ({"likelihood": "regression", "noise": "often"}, ["a", "b"] * 2, "noise must be a number, None"),
     ],
 )

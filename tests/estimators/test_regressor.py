@@ -81,29 +81,53 @@ def test_diagnostics(fitted):
     assert found["ess"] >= 75 and found["rhat"] < 1.05 and 0 < found["acceptance_rate"] <= 1
     assert 0.5 < found["misfit"] < 1.2
     assert "posterior" in fitted.posterior_.children and "sample_stats" in fitted.posterior_.children
+    assert "have converged" in fitted.report() and "infinite-width limit" in fitted.report()
 
 
-@pytest.mark.parametrize("bad", ["function", "distance", "noise"])
+def test_leave_one_out_is_that_of_left_out_rows(fitted, data):
+    """The score without refitting is close to that of new rows, and no row has too much influence."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about rows that are merely less reliable
+        found = fitted.loo()
+    assert found.elpd / 150 == pytest.approx(np.mean(fitted.log_density(*data[2:])), abs=3 * found.se / 150)
+    assert float(found.pareto_k.max()) < 1
+    assert found.elpd / 150 == pytest.approx(fitted.diagnostics_["limit_loo"], abs=0.05)
+
+
+@pytest.mark.parametrize("bad", ["function", "new inputs", "distance", "likelihood", "noise"])
 def test_diagnostics_are_those_of_the_worst_statistic(bad):
     """One statistic whose chains are apart and hardly move; all others are independent draws."""
     rng = np.random.default_rng(0)
-    f, noise = rng.normal(size=(2, 200, 30, 1)), np.exp(0.1 * rng.normal(size=(2, 200)))
+    f, new = rng.normal(size=(2, 2, 200, 30, 1))
+    noise = np.exp(0.1 * rng.normal(size=(2, 200)))
     slow = np.linspace(0, 3, 200) + np.array([[0.0], [5.0]])
     if bad == "function":
         direction = rng.normal(size=(30, 1))
         f = f + 3 * slow[..., None, None] * direction / np.linalg.norm(direction)
+    elif bad == "new inputs":
+        new[:, :, 3, 0] += slow
     elif bad == "distance":  # of the same size in all directions: no projection of the function is slow in its mean
         f = f * np.exp(slow / 2)[..., None, None]
-    else:
+    elif bad == "noise":
         noise = np.exp(slow)
-    stats = {"lp": np.zeros((2, 200)), "acceptance_rate": np.ones((2, 200))}
+    lp = slow if bad == "likelihood" else rng.normal(size=(2, 200))
+    stats = {"lp": lp, "acceptance_rate": np.ones((2, 200))}
     whole = {"steps": 200, "burn_in": 0, "thin": 1, "chains": 2, "seed": 0, "seconds": 1.0, "compile_seconds": 0.0}
-    whole |= {"burn_in_acceptance_rate": 1.0, "interrupted": False, "last": None, "target": None, "stats": stats}
-    result = widebnn.sampling.Result(draws={"f_train": f, "noise": noise}, **whole)
+    whole |= {
+        "burn_in_acceptance_rate": 1.0,
+        "interrupted": False,
+        "last": None,
+        "target": None,
+        "stats": stats,
+        "step_size": None,
+    }
+    result = widebnn.sampling.Result(draws={"f_train": f, "f_new": new, "noise": noise}, **whole)
     found = chains.diagnose(result, np.zeros((30, 1)))
     assert found["ess"] < 20 and found["rhat"] > 1.5
-    others = {"f_train": rng.normal(size=(2, 200, 30, 1)), "noise": np.exp(0.1 * rng.normal(size=(2, 200)))}
-    found = chains.diagnose(dataclasses.replace(result, draws=others), np.zeros((30, 1)))
+    f, new = rng.normal(size=(2, 2, 200, 30, 1))
+    good = {"f_train": f, "f_new": new, "noise": np.exp(0.1 * rng.normal(size=(2, 200)))}
+    stats["lp"] = rng.normal(size=(2, 200))
+    found = chains.diagnose(dataclasses.replace(result, draws=good), np.zeros((30, 1)))
     assert found["ess"] > 150 and found["rhat"] < 1.05
 
 
@@ -123,14 +147,14 @@ def test_the_same_random_state_gives_the_same_predictions(data):
 
 def test_chains_that_are_too_short_are_said_to_be(data):
     model = WideBNNRegressor(**TINY, chains=2, burn_in=2, max_steps=4)
-    with pytest.warns(ConvergenceWarning, match="effective draws of 400 wanted after 4 steps; raise max_steps"):
+    with pytest.warns(ConvergenceWarning, match="effective draws of 150 wanted after 4 steps.*; raise max_steps"):
         model.fit(data[0][:20], data[1][:20])
 
 
 def test_fits_end_when_their_time_is_over(data):
-    """After burn-in and ten draws, with the reason; no longer run is begun."""
+    """After ten draws, with the reason; no longer run is begun."""
     model = WideBNNRegressor(**TINY, burn_in=4, max_minutes=1e-9)
-    with pytest.warns(ConvergenceWarning, match="wanted after 10 steps; raise max_minutes .now 1e-09."):
+    with pytest.warns(ConvergenceWarning, match="wanted after 10 steps.*; raise max_minutes .now 1e-09."):
         model.fit(data[0][:20], data[1][:20])
     assert model.diagnostics_["draws"] == 20
 

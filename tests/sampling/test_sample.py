@@ -139,13 +139,13 @@ def test_interrupt_returns_what_is_there(monkeypatch):
     np.testing.assert_array_equal(result.draws["a"][:, :2], complete.draws["a"])
 
 
-def test_time_that_is_over_leaves_the_burn_in_and_ten_draws(tmp_path):
+def test_time_that_is_over_leaves_ten_draws_and_none_in_the_burn_in(tmp_path):
     complete = run(steps=60, thin=2, burn_in=7)
-    short = run(steps=60, thin=2, burn_in=7, max_seconds=0, store=tmp_path / "run")
-    assert (short.burn_in, short.steps, short.interrupted) == (7, 20, False)
-    np.testing.assert_array_equal(short.draws["a"], complete.draws["a"][:, :10])
-    again = run(steps=60, thin=2, burn_in=7, max_seconds=0, store=tmp_path / "run")
-    assert again.steps == 20
+    early = run(steps=60, thin=2, burn_in=7, max_seconds=0, store=tmp_path / "run")
+    assert (early.burn_in, early.steps, early.interrupted) == (0, 0, False)
+    short = run(steps=60, thin=2, max_seconds=0)
+    assert (short.steps, short.interrupted) == (20, False)
+    np.testing.assert_array_equal(short.draws["a"], run(steps=60, thin=2).draws["a"][:, :10])
     whole = run(steps=60, thin=2, burn_in=7, max_seconds=1e6, store=tmp_path / "run")
     np.testing.assert_array_equal(whole.draws["a"], complete.draws["a"])
 

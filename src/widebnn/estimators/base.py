@@ -98,7 +98,7 @@ class WideBNN(BaseEstimator):
     step_size: float | None = None
     chains: int = 2
     burn_in: int = 100
-    target_ess: int = 400
+    target_ess: int = 150
     max_steps: int = 1000
     max_minutes: float | None = 10.0
     random_state: Any = None

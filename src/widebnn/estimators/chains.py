@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from widebnn.diagnostics.convergence import ess, rhat
 from widebnn.diagnostics.summary import project_predictions
+from widebnn.errors import WidebnnError
 from widebnn.estimators.cost import in_words
 from widebnn.estimators.ensemble import bytes_per_draw, collect_networks
 from widebnn.estimators.length import ENOUGH, run_long_enough
@@ -90,8 +91,10 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
             store=plan.folder(posterior, f"run-{seed}"),
             max_seconds=plan.clock.left(),
         )
-        if (result.steps < 4 and before is None) or (result.interrupted and plan.store is not None):
-            raise KeyboardInterrupt  # nothing to predict with, or something to resume from
+        if result.interrupted and (plan.store is not None or (result.steps < 4 and before is None)):
+            raise KeyboardInterrupt  # something to resume from, or nothing to predict with
+        if result.steps < 4 and before is None:
+            raise WidebnnError("max_minutes ended the burn-in, so that there are no draws; raise it, or lower burn_in.")
         if result.steps < 4 and before is not None:
             return replace(before, diagnostics=before.diagnostics | {"ess": 0.0}, is_whole=False)
         is_whole = result.stats["lp"].shape[1] == draws

@@ -21,6 +21,8 @@ QUICK = 2e7
 """Multiplications of a gradient below which it takes about a millisecond, and nobody needs to be told."""
 TURN = 20
 """Gradients of a step of Hilbert-space HMC, about."""
+LEAST_BURN_IN = 20
+"""Steps of a burn-in after which draws are of some use, at least."""
 EFFECTIVE = 0.5
 """Effective draws per step where chains mix well."""
 SEARCH_SECONDS = 2.7
@@ -74,11 +76,11 @@ def multiplications(rows: int, inputs: int, widths: tuple[int, ...]) -> float:
 def gradients(sampler: str, chains: int, burn_in: int, wanted: int, most: int) -> tuple[float, float]:
     """How many gradients a fit takes: until there are ten draws per chain, and until there are as many as wanted."""
     a_step = TURN if sampler in ("auto", "hilbert_hmc") else 1
-    before: float = burn_in * a_step
-    if sampler == "auto":
-        before = STEPS + burn_in * a_step
+    least = before = burn_in * a_step
+    if sampler == "auto":  # time may end its burn-in
+        least, before = STEPS + min(burn_in, LEAST_BURN_IN) * a_step, STEPS + burn_in * a_step
     steps = min((TRIAL + MARGIN) * wanted / chains / EFFECTIVE, most)
-    return chains * (before + LEAST_DRAWS * a_step), chains * (before + max(steps, LEAST_DRAWS) * a_step)
+    return chains * (least + LEAST_DRAWS * a_step), chains * (before + max(steps, LEAST_DRAWS) * a_step)
 
 
 def measure_gradient(target: Posterior, chains: int) -> float:
@@ -128,7 +130,7 @@ def check_time(cost: Cost, limit: float) -> str | None:
     advice = f"fit at most about {fewer} rows, " if fewer >= 10 else ""
     sentence = (
         f"{cost.rows} rows at width {cost.widths[-1]}: a gradient takes {cost.gradient_seconds:.2g} s on this machine, "
-        f"and burn-in and {LEAST_DRAWS} draws per chain, which are always made, about {in_words(least)}, more than "
+        f"and a short burn-in and {LEAST_DRAWS} draws per chain about {in_words(least)}, more than "
         f"max_minutes={limit / 60:g}: {advice}use a smaller width, or pass max_minutes={math.ceil(1.5 * least / 60)}."
     )
     if least > PATIENCE * limit:

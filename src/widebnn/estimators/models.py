@@ -197,7 +197,7 @@ def _restore(header: dict[str, Any], arrays: dict[str, np.ndarray], posterior: b
         model.ensemble_ = Ensemble(hidden=tuple(layers), **sections["ensemble"])
     _check_shapes(model)
     if posterior and header["run"]:
-        groups = {name: sections[name] for name in RUN_GROUPS if name in sections}
+        groups = {name: sections[name] for name in RUN_GROUPS if name in sections or name != "log_likelihood"}
         model.posterior_ = datatree(groups, values["run"])
     return model
 

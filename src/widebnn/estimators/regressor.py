@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,8 @@ from widebnn.sampling import Result
 
 COMPONENTS = 1000
 """Most components of the predictive mixture that quantiles look at."""
+LOO_DRAWS = 50
+"""Draws that Pareto smoothing needs, at least."""
 LIMIT_ROWS = 5000
 """With more rows the score of the limit, which takes their cube, is not computed."""
 
@@ -106,7 +109,10 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
             logs = result.draws["log_left_out"].astype(np.float64) + change
             group = from_dict({"log_likelihood": {"y": logs}}, dims={"y": ["row"]})
             self.posterior_["log_likelihood"] = group["log_likelihood"]
-            self.diagnostics_["loo"] = float(self.loo().elpd) / len(y)
+            with warnings.catch_warnings():  # loo() itself says where its estimate is not reliable
+                warnings.simplefilter("ignore", UserWarning)
+                enough = result.stats["lp"].size >= LOO_DRAWS
+                self.diagnostics_["loo"] = float(self.loo().elpd) / len(y) if enough else None
         if len(x) <= LIMIT_ROWS:
             limit: Any = self.ensemble_
             if result is not None:

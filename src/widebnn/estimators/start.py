@@ -124,13 +124,13 @@ def _warmed_up(start: Start, plan: Plan, seed: int) -> Start:
 
     All chains then have the same step size: one that has missed its own in a short burn-in would hardly move.
     """
-    half = max(plan.burn_in // 2, 2)
+    half = plan.burn_in // 2
     for attempt in range(MOST_PILOTS):
         pilot = sample(
             start.target,
             "hilbert_hmc",
             step_size=plan.step_size,
-            steps=half,
+            steps=max(half, 2),
             burn_in=plan.burn_in - half,
             chains=plan.chains,
             seed=seed + 7919 * attempt,

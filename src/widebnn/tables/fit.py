@@ -84,7 +84,7 @@ class TableFit:
     likelihood: ClassLikelihood | None = None
     chains: int = 2
     burn_in: int = 100
-    target_ess: int = 400
+    target_ess: int = 150
     max_steps: int = 1000
     max_minutes: float | None = 10.0
     seed: int = 0
@@ -154,6 +154,7 @@ class TableFit:
             save(estimator, self.out)
             shutil.rmtree(self.running)
         model = TableModel(estimator, encoder)
+        log.info(estimator.report())
         _log_inputs(model, x, y)
         log.info(f"Wrote {self.out} ({os.path.getsize(self.out) / 1e6:.1f} MB)")
         return model

@@ -101,7 +101,7 @@ def plan(sampler):
     return Plan(sampler=sampler, clock=Clock(None), **PLAN)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("sampler", ["auto", "pcn"])
 @pytest.mark.parametrize(("noise", "dtypes"), [(0.3, ("float32",)), (1e-4, ("mixed", "float64"))])
 def test_precision_is_what_the_error_asks_for(sampler, noise, dtypes):

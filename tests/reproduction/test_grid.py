@@ -99,6 +99,7 @@ def test_a_finished_grid_is_not_run_again(smoke):
         xr.testing.assert_identical(again[name], stored)
 
 
+@pytest.mark.long
 @pytest.mark.ambient
 def test_a_damaged_cell_comes_back_the_same(smoke):
     folder, cells, results = smoke
@@ -122,6 +123,7 @@ def run_here(function, *arguments):
     return future
 
 
+@pytest.mark.long
 @pytest.mark.ambient
 def test_a_killed_cell_resumes(smoke, monkeypatch):
     folder, cells, results = smoke

@@ -123,6 +123,18 @@ def test_rounding_error_is_a_number():
     assert start.rounding_error(target, bad, 0) == 0, "float64 is not finite there either: nothing to compare"
 
 
+def test_errors_are_not_caught_to_try_another_precision(monkeypatch):
+    tried = []
+
+    def build(dtype):
+        tried.append(dtype)
+        raise WidebnnError("no")
+
+    with pytest.raises(WidebnnError, match="no"):
+        start.start_precisely(build, plan("auto"), seed=0)
+    assert tried == ["float32"]
+
+
 # --- memory and time
 
 

@@ -21,9 +21,9 @@ from killing import save_often
 from widebnn import cli
 from widebnn.data import load_dataset
 from widebnn.errors import DamageWarning, WidebnnError
-from widebnn.reproduction import EXPERIMENTS, SCALES, plan, run_grid
+from widebnn.reproduction import EXPERIMENTS, SCALES, Cell, plan, run_grid
 from widebnn.reproduction.analysis import compare, pooled_ess, summarise_cell
-from widebnn.reproduction.cells import cell_of, data_checksum
+from widebnn.reproduction.cells import cell_of, data_checksum, sampler_options
 from widebnn.reproduction.claims import claims
 from widebnn.reproduction.diagnostics import published_ess
 from widebnn.reproduction.engines import Engine
@@ -70,6 +70,14 @@ def test_the_paper_scale_is_the_papers():
     cell = cells["pcn-b0.1-w8192-d1"]
     assert (cell.steps, cell.burn_in, cell.thin) == (1_000_000, 20_000, 25)
     assert cells["pcnl-b0.1-w4096-d1-3chains"].chains == 3
+
+
+def test_published_refreshment():
+    cell = Cell("underdamped", 0.1, 8, 1, 10, 0, 1)
+    name, options = sampler_options(cell)
+    assert name == "underdamped"
+    keep = np.exp(-options["friction"] * 0.1)
+    np.testing.assert_allclose(keep**2, 0.99, rtol=1e-12)
 
 
 @pytest.fixture(scope="module", params=[SOME, pytest.param({}, marks=pytest.mark.long)], ids=["some", "all"])

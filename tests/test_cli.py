@@ -73,12 +73,14 @@ def test_a_run_is_not_overwritten(run, widebnn):
     assert code == 2 and "already holds a run" in stderr
 
 
+@pytest.mark.long
 def test_the_python_call_gives_the_same_numbers(run):
     found = experiments.Experiment(n_train=20, n_test=10, width=8, steps=40, burn_in=10, thin=4, seed=7).run()
     for name in ("acceptance_rate", "ess_per_step", "rhat", "test_rmse"):
         assert found[name] == run[0][name]
 
 
+@pytest.mark.long
 def test_the_chain_of_all_weights(widebnn):
     """--coordinates full carries the test inputs."""
     options = ["--coordinates", "full", "--sampler", "mala", "--step-size", 0.02, "--json"]

@@ -20,7 +20,7 @@ def target(dtype, coordinates="function", noise=0.2):
     return widebnn.posterior(NETWORK, X, Y, noise=noise, coordinates=coordinates, dtype=dtype)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("coordinates", COORDINATES)
 def test_value_of_double_and_gradient_of_single(coordinates):
     mixed, double, single = (target(dtype, coordinates) for dtype in ("mixed", "float64", "float32"))

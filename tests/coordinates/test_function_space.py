@@ -97,7 +97,7 @@ def test_the_reduced_chain_is_the_projected_full_chain(name, step_size):
     assert 20 < accepted < STEPS
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -101,7 +101,7 @@ def plan(sampler):
     return Plan(sampler=sampler, clock=Clock(None), **PLAN)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("sampler", ["auto", "pcn"])
 @pytest.mark.parametrize(("noise", "dtypes"), [(0.3, ("float32",)), (1e-4, ("mixed", "float64"))])
 def test_precision_is_what_the_error_asks_for(sampler, noise, dtypes):
@@ -121,6 +121,18 @@ def test_rounding_error_is_a_number():
     target = build("float32")
     bad = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), start.first_positions(target, plan("pcn"), 0))
     assert start.rounding_error(target, bad, 0) == 0, "float64 is not finite there either: nothing to compare"
+
+
+def test_errors_are_not_caught_to_try_another_precision(monkeypatch):
+    tried = []
+
+    def build(dtype):
+        tried.append(dtype)
+        raise WidebnnError("no")
+
+    with pytest.raises(WidebnnError, match="no"):
+        start.start_precisely(build, plan("auto"), seed=0)
+    assert tried == ["float32"]
 
 
 # --- memory and time

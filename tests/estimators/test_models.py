@@ -69,7 +69,7 @@ def test_a_regressor_comes_back_bit_for_bit(regressor):
     assert not hasattr(load(path, posterior=False), "posterior_")
 
 
-@pytest.mark.some(1)
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "options"), [(str, {}), (object, {"likelihood": "regression", "noise": 0.5})])
 def test_a_classifier_comes_back_bit_for_bit(options, kind, tmp_path):
     """Labels and names of columns are text, of either of NumPy's types."""

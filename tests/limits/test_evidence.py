@@ -14,7 +14,7 @@ from widebnn.limits import log_evidence as log_evidence_of
 from widebnn.limits.evidence import Candidate
 from widebnn.limits.kernel import CLOSED_FORMS
 from widebnn.limits.row_noise import fit_row_noise
-from widebnn.limits.scales import Objective
+from widebnn.limits.scales import Objective, minimise
 from widebnn.networks import dense
 
 NAMES = ("weight_std", "bias_std", "readout_weight_std", "readout_bias_std", "noise")
@@ -193,6 +193,30 @@ def test_chosen_is_the_best_candidate():
     assert network.widths == (64,) * result.depth
     by_network = gp_posterior(network, x, y, result.noise, x[:1]).log_evidence
     assert by_network == pytest.approx(result.log_evidence, rel=1e-10)
+
+
+def test_failed_factorisations_do_not_stop_the_search():
+    """A quadratic with its minimum next to a region where everything is infinite."""
+    peak = np.array([0.7, 0.5])
+    failures = 0
+
+    def function(z):
+        nonlocal failures
+        failed = z[0] > peak[0] + 0.02
+        failures += failed
+        offset = z - peak
+        return (math.inf, np.zeros(2)) if failed else (500 * offset @ offset, 1000 * offset)
+
+    found = minimise(function, np.zeros(2), np.array([[-3.0, 3.0]] * 2))
+    assert failures > 0
+    np.testing.assert_allclose(found, peak, atol=1e-3)
+
+
+def test_indefinite_covariances_are_infinitely_bad():
+    """Noise below rounding and repeated inputs."""
+    objective = Objective(Candidate(np.ones((40, 40)), np.ones((40, 1)), 1, "gelu"), {"noise": 1e-12})
+    value, gradient = objective(np.ones(4))
+    assert value == math.inf and not np.any(gradient)
 
 
 # --- one scale per input

@@ -13,6 +13,7 @@ import scipy.stats
 
 from widebnn.errors import WidebnnError
 from widebnn.limits import dual_activation, nngp_kernel
+from widebnn.limits import kernel as kernel_module
 from widebnn.networks import dense, feature_map
 
 SMOOTH = ("gelu", "erf", "sin")
@@ -94,6 +95,19 @@ def test_quadrature_of_another_function():
     a, b, c = covariances()
     expected = np.exp(-(a + b) / 2) * np.cosh(c)
     np.testing.assert_allclose(dual_activation(jnp.cos)(a, b, c), expected, rtol=0, atol=1e-13)
+
+
+def test_quadrature_is_chunked(monkeypatch):
+    """Chunks, the incomplete last one included, do not change values; memory does not grow with the pairs."""
+    a, b, c = covariances()
+    whole = dual_activation(lambda t: jnp.tanh(t))(a, b, c)
+    nodes = kernel_module._plane_nodes(kernel_module.QUADRATURE_ORDER)
+    pairs = jax.ShapeDtypeStruct((10**6,), jnp.float64)
+    compiled = kernel_module._quadrature.lower(jnp.tanh, nodes, pairs, pairs, pairs).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 2e8 < 8 * 10**6 * len(nodes[0])
+    monkeypatch.setattr(kernel_module, "_VALUES_PER_CHUNK", 5 * len(nodes[0]))
+    assert len(c) % 5 != 0
+    np.testing.assert_allclose(dual_activation(lambda t: jnp.tanh(t))(a, b, c), whole, rtol=0, atol=1e-14)
 
 
 # --- derivatives

@@ -63,7 +63,7 @@ def equinox_network(x):
     return widebnn.feature_map(parameters, features), to_module
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("build", [linen_network, nnx_network, equinox_network])
 def test_modules_have_the_posterior_of_the_same_dense_network(build):
     x, y = small_data()

@@ -21,9 +21,9 @@ from killing import save_often
 from widebnn import cli
 from widebnn.data import load_dataset
 from widebnn.errors import DamageWarning, WidebnnError
-from widebnn.reproduction import EXPERIMENTS, SCALES, plan, run_grid
+from widebnn.reproduction import EXPERIMENTS, SCALES, Cell, plan, run_grid
 from widebnn.reproduction.analysis import compare, pooled_ess, summarise_cell
-from widebnn.reproduction.cells import cell_of, data_checksum
+from widebnn.reproduction.cells import cell_of, data_checksum, sampler_options
 from widebnn.reproduction.claims import claims
 from widebnn.reproduction.diagnostics import published_ess
 from widebnn.reproduction.engines import Engine
@@ -72,6 +72,14 @@ def test_the_paper_scale_is_the_papers():
     assert cells["pcnl-b0.1-w4096-d1-3chains"].chains == 3
 
 
+def test_published_refreshment():
+    cell = Cell("underdamped", 0.1, 8, 1, 10, 0, 1)
+    name, options = sampler_options(cell)
+    assert name == "underdamped"
+    keep = np.exp(-options["friction"] * 0.1)
+    np.testing.assert_allclose(keep**2, 0.99, rtol=1e-12)
+
+
 @pytest.fixture(scope="module", params=[SOME, pytest.param({}, marks=pytest.mark.long)], ids=["some", "all"])
 def smoke(request, tmp_path_factory):
     """A folder of the guide's command, its cells and their results."""
@@ -99,6 +107,7 @@ def test_a_finished_grid_is_not_run_again(smoke):
         xr.testing.assert_identical(again[name], stored)
 
 
+@pytest.mark.long
 @pytest.mark.ambient
 def test_a_damaged_cell_comes_back_the_same(smoke):
     folder, cells, results = smoke
@@ -122,6 +131,7 @@ def run_here(function, *arguments):
     return future
 
 
+@pytest.mark.long
 @pytest.mark.ambient
 def test_a_killed_cell_resumes(smoke, monkeypatch):
     folder, cells, results = smoke

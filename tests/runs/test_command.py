@@ -85,6 +85,7 @@ def test_a_fit_is_resumed_in_its_own_folder_only(tmp_path, widebnn):
     assert (tmp_path / "c.run" / "thesis.txt").exists()
 
 
+@pytest.mark.long
 def test_another_command_is_not_mixed_in(tmp_path, widebnn):
     settings = ["sample", *SETTINGS, "--steps", 500, "--out", tmp_path]
     assert widebnn(*settings, "--noise", "-1")[0] == 2

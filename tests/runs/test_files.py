@@ -153,6 +153,14 @@ def test_a_lock_is_not_taken_through_a_link(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_a_lock_of_a_folder_that_was_removed_is_no_lock(tmp_path):
+    path = tmp_path / "lock"
+    with path.open("ab") as lock:
+        path.unlink()
+        path.touch()
+        assert not files._take(lock, path)
+
+
 def test_a_record_is_read_back_and_numpy_reads_it_too(tmp_path):
     header = {"kind": "test", "number": 0.1, "list": [None, "a"]}
     checksum = write_record(tmp_path / "record", header, ARRAYS)

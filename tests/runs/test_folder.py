@@ -41,6 +41,7 @@ def corrupt(path, how, rng):
         path.write_bytes(data)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("how", ["flip", "cut", "remove"])
 def test_corruption_anywhere_is_found_and_recomputed(tmp_path, how):
     rng, good = np.random.default_rng(0), tmp_path / "good"

@@ -5,6 +5,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 
+import widebnn
 from widebnn.sampling.projections import random_projections
 
 
@@ -29,3 +30,11 @@ def test_projections_are_linear_and_of_unit_length():
     matrix = jax.jacfwd(lambda v: project(unravel(v)))(jnp.zeros_like(flat))
     np.testing.assert_allclose(jnp.linalg.norm(matrix, axis=1), 1.0, rtol=1e-6)
     np.testing.assert_allclose(project(shapes), matrix @ flat, rtol=1e-6, atol=1e-12)
+
+
+def test_directions_of_a_wide_network_stay_small():
+    """100 directions in 25 million dimensions would be 10 GB as plain vectors."""
+    network = widebnn.dense(3072, [8192])
+    project = random_projections(lambda key: network.sample_hidden(key), 100)
+    factors = project.__closure__[[c for c in project.__code__.co_freevars].index("factors")].cell_contents
+    assert sum(part.nbytes for pair in factors for part in pair) < 20e6

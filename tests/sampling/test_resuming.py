@@ -151,6 +151,7 @@ def test_other_test_rows_and_another_collect_are_refused(tmp_path):
     same(run(FINITE, store=tmp_path, collect=widebnn.track(FINITE, X_TEST), **short), whole)
 
 
+@pytest.mark.long
 def test_another_number_of_cores_may_change_rounding_only(tmp_path, monkeypatch):
     """Sums are divided among cores: what is computed at the start may have other last bits, no more than that."""
 

@@ -21,8 +21,8 @@ def truth():
     return moments
 
 
-@pytest.mark.some(1)
-@pytest.mark.parametrize("coordinates", COORDINATES[::-1])
+@pytest.mark.long
+@pytest.mark.parametrize("coordinates", COORDINATES)
 def test_predictive_moments_agree_with_importance_sampling(coordinates, truth):
     moments = agreement.regression_moments(coordinates, unknown_noise=False, steps=20_000)
     assert moments.ess > 300, "too few effective draws to show anything"

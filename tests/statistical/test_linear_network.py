@@ -48,7 +48,7 @@ def smallest_p_value(sampler_of, steps=12):
     return min(1.0, len(p_values) * min(p_values)), float(np.mean(moved) / np.mean(np.diag(root @ root.T)))
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_exact_posterior_is_conserved(name):
     options = OPTIONS.get(name, {}) | ({"step_size": STEP_SIZES[name]} if name in STEP_SIZES else {})

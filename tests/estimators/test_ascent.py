@@ -7,10 +7,7 @@ import pytest
 
 import widebnn
 from widebnn.estimators.ascent import STEPS, ascend
-<<<<<<< HEAD
-=======
-from widebnn.estimators.start import PILOT_GRADIENTS, _drifts
->>>>>>> tests-quick
+from widebnn.estimators.start import _drifts
 from widebnn.precision import double_precision
 
 pytestmark = pytest.mark.ambient

@@ -52,16 +52,9 @@ class Attempt:
 def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -> tuple[Attempt, str]:
     """Chains with enough effective draws (``widebnn.estimators.length``), or as many as the limits allow.
 
-    Args:
-        build: the target in a precision.
-        plan: how to run them.
-        seed: of everything random.
-
-    Returns:
-        The run to keep, and the name of the limit that would have to be raised for a better one.
-
-    Raises:
-        KeyboardInterrupt: after Ctrl-C, where there is nothing to predict with or a store to resume from.
+    ``build`` is the target in a precision. Returns the run to keep, and the name of the limit that would have to be
+    raised for a better one. After Ctrl-C there is a KeyboardInterrupt where there is nothing to predict with, or a
+    store to resume from.
     """
     start = start_precisely(build, plan, seed)
     posterior, step_size = start.posterior, start.step_size or plan.step_size

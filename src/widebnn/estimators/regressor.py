@@ -78,7 +78,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         y = np.asarray(y, np.float64)
         self.single_output_ = y.ndim == 1
         y = y.reshape(len(y), -1)
-        self._check_combinations()
+        _check_combinations(self)
         self.y_bend_, self.y_mean_, self.y_scale_ = TargetScale.of(y, None)
 
         def standard_targets(x: Any, seed: Any) -> Any:
@@ -99,28 +99,8 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         result = self._fit(X, standard_targets, build)
         slope = np.exp(self._scale.log_derivative(np.median(y, axis=0)))
         self.noise_ = float(np.mean(self.ensemble_.noise)) / slope
-        self._leave_one_out(X, y, result)
+        _leave_one_out(self, X, y, result)
         return self
-
-    def _leave_one_out(self, x: np.ndarray, y: np.ndarray, result: Result | None) -> None:
-        """The score of the fit and of its limit, per row and in units of y; the fit's by row into ``posterior_``."""
-        change = np.sum(self._scale.log_derivative(y), axis=1)
-        if result is not None:
-            logs = result.draws["log_left_out"].astype(np.float64) + change
-            group = from_dict({"log_likelihood": {"y": logs}}, dims={"y": ["row"]})
-            self.posterior_["log_likelihood"] = group["log_likelihood"]
-            with warnings.catch_warnings():  # loo() itself says where its estimate is not reliable
-                warnings.simplefilter("ignore", UserWarning)
-                enough = result.stats["lp"].size >= LOO_DRAWS
-                self.diagnostics_["loo"] = float(self.loo().elpd) / len(y) if enough else None
-        if len(x) <= LIMIT_ROWS:
-            limit: Any = self.ensemble_
-            if result is not None:
-                limit = Limit.of(
-                    (x - self.x_mean_) / self.x_scale_, self._scale.forward(y), self.hyperparameters_.noise
-                )
-            score = float(np.mean(limit.log_left_out(self.network_) + change))
-            self.diagnostics_["loo" if result is None else "limit_loo"] = score
 
     def loo(self) -> Any:
         """Leave-one-out cross-validation without refitting, in the form of ArviZ.
@@ -142,24 +122,6 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         if self._is_limit:
             raise WidebnnError("loo is for finite widths; report() has the exact leave-one-out score of the limit.")
         return loo(self.posterior_, pointwise=True)
-
-    def _check_combinations(self) -> None:
-        transform = check_choice("target_transform", self.target_transform, ("auto", "asinh", "none"))
-        tails = check_choice("noise_tails", self.noise_tails, ("auto", "heavy", "normal"))
-        if tails == "heavy" and self.noise is not None:
-            raise WidebnnError(
-                f"noise={self.noise!r} is the same for all rows, noise_tails='heavy' is not; leave one out."
-            )
-        if tails == "heavy" and self._is_limit:
-            raise WidebnnError("noise_tails='heavy' needs a finite width: the limit is exact for normal noise only.")
-        if tails == "heavy" and transform == "asinh":
-            raise WidebnnError(
-                "target_transform='asinh' needs noise_tails='normal': transformed heavy tails have no mean."
-            )
-        if transform == "asinh" and self.noise not in (None, "sample"):
-            raise WidebnnError(
-                f"noise={self.noise!r} is in units of y and target_transform='asinh' changes them; leave one out."
-            )
 
     def _choose_asinh(self, x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray | None:
         """The scale b of asinh(y / b); None: y is not transformed."""
@@ -297,3 +259,41 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
 def _spread(chosen: Hyperparameters) -> float:
     """Of the log of the noise, from row to row."""
     return 0.0 if chosen.row_noise is None else chosen.row_noise[1]
+
+
+def _check_combinations(model: WideBNNRegressor) -> None:
+    transform = check_choice("target_transform", model.target_transform, ("auto", "asinh", "none"))
+    tails = check_choice("noise_tails", model.noise_tails, ("auto", "heavy", "normal"))
+    if tails == "heavy" and model.noise is not None:
+        raise WidebnnError(
+            f"noise={model.noise!r} is the same for all rows, noise_tails='heavy' is not; leave one out."
+        )
+    if tails == "heavy" and model._is_limit:
+        raise WidebnnError("noise_tails='heavy' needs a finite width: the limit is exact for normal noise only.")
+    if tails == "heavy" and transform == "asinh":
+        raise WidebnnError("target_transform='asinh' needs noise_tails='normal': transformed heavy tails have no mean.")
+    if transform == "asinh" and model.noise not in (None, "sample"):
+        raise WidebnnError(
+            f"noise={model.noise!r} is in units of y and target_transform='asinh' changes them; leave one out."
+        )
+
+
+def _leave_one_out(model: WideBNNRegressor, x: np.ndarray, y: np.ndarray, result: Result | None) -> None:
+    """The score of the fit and of its limit, per row and in units of y; the fit's by row into ``posterior_``."""
+    change = np.sum(model._scale.log_derivative(y), axis=1)
+    if result is not None:
+        logs = result.draws["log_left_out"].astype(np.float64) + change
+        group = from_dict({"log_likelihood": {"y": logs}}, dims={"y": ["row"]})
+        model.posterior_["log_likelihood"] = group["log_likelihood"]
+        with warnings.catch_warnings():  # loo() itself says where its estimate is not reliable
+            warnings.simplefilter("ignore", UserWarning)
+            enough = result.stats["lp"].size >= LOO_DRAWS
+            model.diagnostics_["loo"] = float(model.loo().elpd) / len(y) if enough else None
+    if len(x) <= LIMIT_ROWS:
+        limit: Any = model.ensemble_
+        if result is not None:
+            limit = Limit.of(
+                (x - model.x_mean_) / model.x_scale_, model._scale.forward(y), model.hyperparameters_.noise
+            )
+        score = float(np.mean(limit.log_left_out(model.network_) + change))
+        model.diagnostics_["loo" if result is None else "limit_loo"] = score

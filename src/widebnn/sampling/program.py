@@ -94,22 +94,18 @@ class Chains:
 
         It is one draw after so many steps, so that one program serves burn-in and draws.
         """
-        rows = [statistics for statistics, _ in self._run(t, 1, count)]
+        rows = [statistics for statistics, _ in self.gather(t, 1, count)]
         weights = {"acceptance_rate": count, "accepted": count, "nonfinite": 1, "gradients": 1}
         return np.array([[row[name][0] * weight for name, weight in weights.items()] for row in rows], np.float64)
 
-    def gather(self, t: int, count: int) -> list[Any]:
-        """Make ``count`` draws, each after ``thin`` steps, from step t on; for each chain (statistics, kept)."""
-        return self._run(t, count, self.thin)
-
-    def _run(self, t: int, count: int, thin: int) -> list[Any]:
-        """Run the program for all groups at the same time; for each chain (statistics, kept).
+    def gather(self, t: int, count: int, thin: int | None = None) -> list[Any]:
+        """Make ``count`` draws, each after ``thin`` steps, from step t on; for each chain (statistics, kept).
 
         XLA runs a program with a loop in the thread that calls it, and much of a step keeps one core busy only: on the
         CPU every group has a thread, and at most as many run at a time as there are cores.
         """
-
-        shared, groups = (np.int64(t), np.int64(count), np.int64(thin)), (self.states, self.buffers, self.step_keys)
+        shared = np.int64(t), np.int64(count), np.int64(thin or self.thin)
+        groups = self.states, self.buffers, self.step_keys
 
         def run(*own: Any) -> Any:
             with double_precision():

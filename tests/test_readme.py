@@ -26,7 +26,9 @@ def test_the_readme_has_examples():
 def test_chains_that_have_not_converged_fail_an_example(tmp_path):
     example = """
 from widebnn.estimators.chains import warn_if_not_converged
-warn_if_not_converged({"rhat": 1.1, "ess": 100.0, "steps": 10, "misfit": None}, 100, "max_steps (now 10)", 8)
+found = {"rhat": 1.1, "ess": 100.0, "steps": 10, "misfit": None, "wanted": 100, "total_seconds": 1.0}
+found |= {"slowest": "log-likelihood", "mean_error": 0.1}
+warn_if_not_converged(found, "max_steps (now 10)", 8)
 """
     with pytest.raises(AssertionError, match="the chains have not converged: R-hat is"):
         run([sys.executable, "-c", example], tmp_path)

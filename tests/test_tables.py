@@ -103,6 +103,7 @@ def copy(regression, tmp_path):
     return shutil.copy(regression[1], tmp_path / "copy")
 
 
+@pytest.mark.long
 def test_notes_are_few_unless_asked_for(tmp_path, widebnn, regression):
     """A target, a gap and an unknown column are three notes."""
     write(tmp_path / "new.csv", ["unknown", *HEADER], [[1, "", 0.5, "red", "cm", 100, "big"]] * 3)

@@ -31,7 +31,7 @@ def build(case, dtype, widths=(8, 8)):
     return widebnn.posterior(widebnn.dense(8, widths), X, y, dtype=dtype, **CASES[case])
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(2)
 @pytest.mark.ambient
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "mixed"])

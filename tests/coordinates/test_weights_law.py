@@ -57,7 +57,7 @@ def check_standard_normal(values):
         assert abs(np.mean(values**power) - mean) < 5 * np.sqrt(variance / values.size), power
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("dtype", FUNCTION_ERROR)
 @pytest.mark.parametrize(
     ("likelihood", "depth"),

@@ -60,6 +60,7 @@ def jobs(count, **changes):
     return {f"job-{i}": {"mean": float(i), **changes} for i in range(count)}
 
 
+@pytest.mark.long
 def test_failures_are_reported_and_retried_and_the_rest_is_unharmed(tmp_path):
     work = jobs(5)
     work["job-1"] |= {"fails": "once", "marker": str(tmp_path / "marker")}

@@ -29,6 +29,7 @@ def process(*arguments):
     return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.long
 def test_longer_than_it_was_begun_with(tmp_path, widebnn):
     assert widebnn("sample", *SETTINGS, "--steps", 500, "--out", tmp_path / "run")[0] == 0
     code, _, stderr = widebnn("sample", *SETTINGS, "--steps", 500, "--out", tmp_path / "run")
@@ -38,6 +39,7 @@ def test_longer_than_it_was_begun_with(tmp_path, widebnn):
         assert tree["posterior"].sizes["draw"] == 20
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("always::widebnn.errors.DamageWarning")
 def test_damaged_outputs_are_written_again(tmp_path, widebnn):
     assert widebnn("sample", *SETTINGS, "--steps", 100, "--out", tmp_path)[0] == 0

@@ -254,6 +254,16 @@ def test_a_table_that_takes_far_too_long_is_refused_first(folder, tmp_path, refu
     assert [path.name for path in tmp_path.iterdir()] == ["large.csv"]
 
 
+def test_the_limit_of_infinite_width(folder, tmp_path, widebnn):
+    arguments = folder / "train.csv", "--target", "price", *FAST, "--width", "inf"
+    code, _, stderr = widebnn("fit", *arguments, "--out", tmp_path / "model")
+    assert code == 0 and "exact posterior" in stderr and "Draws end" not in stderr
+    code, stdout, _ = widebnn("predict", tmp_path / "model", folder / "train.csv")
+    assert code == 0 and len(stdout.splitlines()) > 50
+    code, _, stderr = widebnn("fit", *arguments[:-1], "wide", "--out", tmp_path / "other")
+    assert code == 2 and "width must be a whole number or inf, got 'wide'" in stderr
+
+
 PREDICT = {
     "missing column": ("size,weight\n1,2\n", "lacks colour of the 3 columns that the model needs; add it"),
     "huge": ("size,weight,colour\n1,2,red\n1e300,2,red\n", "column 'size' of new.csv has numbers as large as 1e+300"),

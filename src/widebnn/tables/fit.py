@@ -136,7 +136,7 @@ class TableFit:
             log_notes(notes)
             inputs = f"{len(encoder.columns)} columns, {x.shape[1]} inputs ({listed(encoder.inputs, 8)})"
             log.info(f"Fitting {self.target!r} to {len(x)} rows, {inputs}")
-            if self.max_minutes is not None:
+            if self.max_minutes is not None and self.width != "inf":
                 log.info(f"Draws end after {self.max_minutes:g} minutes, enough or not (--max-minutes)")
             if is_resumed:
                 log.info(f"Resuming the fit in {self.running}")
@@ -190,7 +190,7 @@ def describe_model(model: TableModel) -> dict[str, Any]:
     rows["log evidence (infinite width)"] = chosen.log_evidence
     for name in ("weight", "bias", "readout_weight", "readout_bias"):
         rows[f"prior std: {name.replace('_', ' ')}"] = getattr(chosen, f"{name}_std")
-    if not found:  # the limit has no chains
+    if "ess" not in found:  # the limit has no chains
         return rows
     rows |= {"draws": found["draws"], "effective draws": found["ess"], "largest R-hat": found["rhat"]}
     return rows | {"acceptance rate": found["acceptance_rate"], "steps per chain": found["steps"]}

@@ -180,7 +180,8 @@ def describe_model(model: TableModel) -> dict[str, Any]:
     """Describe what was chosen and how well the chains mixed, in values by a few words that say what they are."""
     estimator = model.estimator
     chosen, found = estimator.hyperparameters_, estimator.diagnostics_
-    rows = {"hidden layers": chosen.depth, "units per layer": estimator.width, "activation": chosen.activation}
+    units = "infinitely many" if math.isinf(estimator.width) else estimator.width
+    rows = {"hidden layers": chosen.depth, "units per layer": units, "activation": chosen.activation}
     if not model.encoder.classes:
         scale = estimator.y_bend_
         rows["scale of the target"] = "as it is" if scale is None else f"asinh(target / {scale[0]:.4g})"

@@ -132,6 +132,18 @@ def test_diagnostics_are_those_of_the_worst_statistic(bad):
     assert found["ess"] > 150 and found["rhat"] < 1.05
 
 
+def test_diagnostics_of_chains_that_never_moved():
+    """Without a warning of NumPy; the report says that they have not converged."""
+    still = np.zeros((2, 40, 3, 1))
+    stats = {"lp": np.zeros((2, 40)), "acceptance_rate": np.zeros((2, 40))}
+    whole = {"steps": 40, "burn_in": 0, "thin": 1, "chains": 2, "seed": 0, "seconds": 1.0, "compile_seconds": 0.0}
+    whole |= {"burn_in_acceptance_rate": 0.0, "interrupted": False, "last": None, "target": None, "step_size": None}
+    result = widebnn.sampling.Result(draws={"f_train": still, "f_new": still}, stats=stats, **whole)
+    found = chains.diagnose(result, np.zeros((3, 1))) | {"wanted": 100, "total_seconds": 1.0}
+    assert found["ess"] == 0 and found["mean_error"] == 0
+    assert "have not converged" in chains.describe_convergence(found)
+
+
 @pytest.mark.long
 def test_the_same_random_state_gives_the_same_predictions(data):
     x, y, x_test, _ = data

@@ -58,7 +58,7 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
     """
     start = start_precisely(build, plan, seed)
     posterior, step_size = start.posterior, start.step_size or plan.step_size
-    # Warmed-up chains go on with their step size, others have a burn-in of their own before every run.
+    # Warmed-up chains keep their step size; others have a burn-in before every run.
     burn_in = 0 if start.step_size or (plan.sampler == "auto" and plan.step_size) else plan.burn_in
     collect = collect_networks(posterior)
     room = max(4, STORE_BYTES // (bytes_per_draw(posterior) * plan.chains))
@@ -148,8 +148,8 @@ def _mean_error(f: np.ndarray, noise: np.ndarray | None) -> float:
     flat = f.reshape(*f.shape[:2], -1).astype(np.float64)
     variance = flat.var(axis=(0, 1))
     whole = variance + (0.0 if noise is None else float(np.mean(noise**2)))
-    errors = np.sqrt(variance / np.maximum(ess(flat), 1.0) / np.where(whole > 0, whole, 1.0))
-    return float(np.nanmax(errors))
+    sizes = np.maximum(np.nan_to_num(ess(flat), nan=1.0), 1.0)  # not a number where nothing moved
+    return float(np.max(np.sqrt(variance / sizes / np.where(whole > 0, whole, 1.0))))
 
 
 def _worst(values: np.ndarray) -> tuple[float, float | None]:

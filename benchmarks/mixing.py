@@ -39,7 +39,7 @@ from widebnn.reproduction.figures import size_axis
 from widebnn.samplers import Info, SamplingAlgorithm, build_sampler
 from widebnn.samplers.tree import inner
 from widebnn.samplers.tuning import acceptance_rate, tuned
-from widebnn.sampling.projections import random_projections
+from widebnn.sampling.collect import random_projections
 
 SEGMENTS = 3
 LEAST_DRAWS = 12

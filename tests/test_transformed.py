@@ -56,16 +56,6 @@ def test_predictions_and_weights_inside_jit(case, dtype, x64):
         np.testing.assert_allclose(a, b, **tolerance)
 
 
-@pytest.mark.some(2)
-@pytest.mark.parametrize("dtype", ["float32", "mixed"])
-@pytest.mark.parametrize("transform", [jax.jacfwd, lambda f: jax.jit(jax.jacfwd(f))])
-def test_forward_mode_is_refused_in_one_sentence(dtype, transform):
-    target = build("function", dtype)
-    u = target.sample_reference(jax.random.key(0))
-    with pytest.raises(WidebnnError, match=r"reverse mode only.* use jax\.grad"):
-        transform(target.log_likelihood)(u)
-
-
 def test_sampling_inside_a_transformation_is_refused_in_one_sentence():
     target = build("function", "float32")
     initial = jax.vmap(target.sample_reference)(jax.random.split(jax.random.key(0), 1))

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from widebnn.likelihoods import Gaussian, HeavyTails, LogNormal, Softmax
     from widebnn.networks import Weights, dense, feature_map
     from widebnn.posteriors import Posterior, posterior
-    from widebnn.samplers.gaussian_prior import GaussianTarget, gaussian_target
-    from widebnn.samplers.target import Target
+    from widebnn.samplers.target import GaussianTarget, Target, gaussian_target
     from widebnn.sampling import Result, device_mesh, sample, track
 
 _HOMES = {
@@ -29,8 +28,7 @@ _HOMES = {
     "networks": ("Weights", "dense", "feature_map"),
     "likelihoods": ("Gaussian", "HeavyTails", "LogNormal", "Softmax"),
     "posteriors": ("Posterior", "posterior"),
-    "samplers.gaussian_prior": ("GaussianTarget", "gaussian_target"),
-    "samplers.target": ("Target",),
+    "samplers.target": ("GaussianTarget", "Target", "gaussian_target"),
     "sampling": ("Result", "device_mesh", "sample", "track"),
 }
 _SUBPACKAGES = ("coordinates", "data", "diagnostics", "estimators", "likelihoods", "limits", "networks", "samplers")

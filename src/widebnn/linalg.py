@@ -32,32 +32,30 @@ def double_product(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.stack([jnp.sum(a.astype(jnp.float64) * column, axis=1) for column in b.T], axis=1)
 
 
-def row_blocks(rows: int) -> list[tuple[int, int]]:
+def _row_blocks(rows: int) -> list[tuple[int, int]]:
     """(first, last + 1) of the blocks."""
     count = min(MOST_BLOCKS, max(1, rows // LEAST_ROWS))
-    ends = [rows * (i + 1) // count for i in range(count)]
-    return list(zip([0, *ends[:-1]], ends, strict=True))
+    return [(rows * i // count, rows * (i + 1) // count) for i in range(count)]
 
 
 def lower_product(factor: jax.Array, a: jax.Array) -> jax.Array:
     """factor @ a for a factor with zeros above its diagonal."""
     if factor.shape[0] >= 2 * factor.shape[1]:
         return product(factor, a)  # mostly below the triangle
-    blocks = [product(factor[first:end, :end], a[:end]) for first, end in row_blocks(factor.shape[0])]
+    blocks = [product(factor[first:end, :end], a[:end]) for first, end in _row_blocks(factor.shape[0])]
     return jnp.concatenate(blocks) if len(blocks) > 1 else blocks[0]
 
 
 def lower_gram(a: jax.Array) -> jax.Array:
     """a a' on and below the diagonal, which is what a Cholesky factorisation reads; above it some entries are zero."""
-    rows = a.shape[0]
-    if a.shape[1] >= FLAT * rows:
+    if a.shape[1] >= FLAT * a.shape[0]:
         return product(a, a.T)
-    return _stack_rows([product(a[first:end], a[:end].T) for first, end in row_blocks(rows)])
+    return _stack_rows([product(a[first:end], a[:end].T) for first, end in _row_blocks(a.shape[0])])
 
 
 def lower_gram_of_columns(a: jax.Array) -> jax.Array:
     """The same for a' a, where a has many rows: a' is never formed."""
-    return _stack_rows([product(a[:, first:end].T, a[:, :end]) for first, end in row_blocks(a.shape[1])])
+    return _stack_rows([product(a[:, first:end].T, a[:, :end]) for first, end in _row_blocks(a.shape[1])])
 
 
 def _stack_rows(blocks: list[jax.Array]) -> jax.Array:

@@ -1,12 +1,11 @@
 """Standard normals, bit for bit those of ``jax.random.normal``: in float32 faster, in float64 wherever one compiles.
 
-Noise is the largest part of a pCN step. JAX's threefry generator is a loop over rounds that each pass over
-the whole array; written out, the rounds, the inverse error function and whatever uses the noise become one
-pass, about twice as fast on a CPU.
+Noise is the largest part of a pCN step. JAX's threefry generator is a loop over rounds that each pass over the whole
+array; written out, the rounds and whatever uses the noise become one pass, about twice as fast on a CPU.
 
-JAX generates 64 random bits only where ``jax.enable_x64`` is on while a program is *compiled*. Inside a caller's
-``jax.jit`` it is on while the program is traced (precision.py), not while it is compiled, so float64 normals are made
-of two words of 32 bits here. Both hold for JAX's default generator; anything else goes to JAX.
+JAX generates 64 random bits only where ``jax.enable_x64`` is on while a program is *compiled*; inside a caller's
+``jax.jit`` it is on while the program is traced only (precision.py), so float64 normals are made of two words of 32
+bits here. Both hold for JAX's default generator; anything else goes to JAX.
 """
 
 from __future__ import annotations
@@ -30,12 +29,14 @@ def standard_normal(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.A
     default_generator = partitionable and str(jax.random.key_impl(key)) == "threefry2x32"
     words = jax.random.key_data(key)
     if default_generator and dtype == jnp.float64 and size < 2**32:
-        uniform = _wide_uniform(words, size)
+        counters = jax.lax.iota(jnp.uint32, size)
+        high, low = threefry2x32_p.bind(words[0], words[1], jnp.zeros_like(counters), counters)
+        bits = (high.astype(jnp.uint64) << np.uint64(32)) | low.astype(jnp.uint64)
     elif default_generator and dtype == jnp.float32 and WORTH_IT <= size < 2**32:
-        uniform = _uniform(_threefry_bits(words, size))
+        bits = _threefry_bits(words, size)
     else:
         return jax.random.normal(key, shape, dtype)
-    return jnp.asarray(math.sqrt(2), dtype) * jax.lax.erf_inv(uniform.reshape(shape))
+    return jnp.asarray(math.sqrt(2), dtype) * jax.lax.erf_inv(_uniform(bits, np.dtype(dtype)).reshape(shape))
 
 
 def _threefry_bits(key: jax.Array, size: int) -> jax.Array:
@@ -51,20 +52,9 @@ def _threefry_bits(key: jax.Array, size: int) -> jax.Array:
     return a ^ b
 
 
-def _uniform(bits: jax.Array) -> jax.Array:
-    """Uniform on (-1, 1): 23 bits become the mantissa of a number in [1, 2)."""
-    mantissa = (bits >> np.uint32(9)) | np.uint32(0x3F800000)
-    unit = jax.lax.bitcast_convert_type(mantissa, jnp.float32) - np.float32(1)
-    low = np.nextafter(np.float32(-1), np.float32(0))
-    return jnp.maximum(low, unit * (np.float32(1) - low) + low)
-
-
-def _wide_uniform(key: jax.Array, size: int) -> jax.Array:
-    """The same in float64: 52 of the 64 bits of both output words."""
-    counters = jax.lax.iota(jnp.uint32, size)
-    high, low = threefry2x32_p.bind(key[0], key[1], jnp.zeros_like(counters), counters)
-    bits = (high.astype(jnp.uint64) << np.uint64(32)) | low.astype(jnp.uint64)
-    mantissa = (bits >> np.uint64(12)) | np.uint64(0x3FF0000000000000)
-    unit = jax.lax.bitcast_convert_type(mantissa, jnp.float64) - np.float64(1)
-    least = np.nextafter(np.float64(-1), np.float64(0))
-    return jnp.maximum(least, unit * (np.float64(1) - least) + least)
+def _uniform(bits: jax.Array, dtype: Any) -> jax.Array:
+    """Uniform on (-1, 1): the highest bits become the mantissa of a number in [1, 2)."""
+    one, low = np.ones((), dtype), np.nextafter(np.array(-1, dtype), np.zeros((), dtype))
+    unused = np.array(jnp.finfo(dtype).bits - jnp.finfo(dtype).nmant, bits.dtype)
+    unit = jax.lax.bitcast_convert_type((bits >> unused) | one.view(bits.dtype), dtype) - one
+    return jnp.maximum(low, unit * (one - low) + low)

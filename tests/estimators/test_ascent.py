@@ -7,7 +7,6 @@ import pytest
 
 import widebnn
 from widebnn.estimators.ascent import STEPS, ascend
-from widebnn.estimators.start import _drifts
 from widebnn.precision import double_precision
 
 pytestmark = pytest.mark.ambient
@@ -47,10 +46,3 @@ def test_a_slope_that_is_not_finite_moves_nothing():
     with double_precision():
         start = cliff.sample_reference(jax.random.split(jax.random.key(0), 1)[0])
     np.testing.assert_array_equal(ends[0], start)
-
-
-def test_drift_is_seen():
-    noise = np.random.default_rng(0).normal(size=(2, 40))
-    assert not _drifts(noise)
-    assert _drifts(noise + np.linspace(0, 10, 40))
-    assert _drifts(noise - np.array([[0], [1]]) * np.linspace(0, 10, 40))

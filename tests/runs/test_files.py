@@ -9,7 +9,6 @@ import zipfile
 
 import numpy as np
 import pytest
-import xarray
 
 from widebnn.errors import WidebnnError
 from widebnn.runs import files
@@ -115,14 +114,6 @@ def test_a_temporary_name_that_is_taken_is_not_written_through(tmp_path, monkeyp
     assert not precious.exists()
 
 
-def test_xarray_writes_where_nobody_else_can(tmp_path):
-    with replacing(tmp_path / "draws.nc") as temporary:
-        assert stat.S_IMODE(temporary.parent.stat().st_mode) == 0o700
-        xarray.Dataset({"a": ("x", np.arange(3))}).to_netcdf(temporary, engine="h5netcdf")
-    with xarray.open_dataset(tmp_path / "draws.nc", engine="h5netcdf") as found:
-        assert found["a"].values.tolist() == [0, 1, 2]
-
-
 @pytest.mark.parametrize("place", ["file/below", "/proc/self", "/proc/none"])
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, place):
     (tmp_path / "file").touch()
@@ -153,12 +144,14 @@ def test_a_lock_is_not_taken_through_a_link(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_lock_of_a_folder_that_was_removed_is_no_lock(tmp_path):
-    path = tmp_path / "lock"
-    with path.open("ab") as lock:
-        path.unlink()
-        path.touch()
-        assert not files._take(lock, path)
+def test_a_lock_of_a_folder_that_was_removed_is_no_lock(tmp_path, monkeypatch):
+    def flock(lock, how):
+        (tmp_path / "lock").unlink()
+        (tmp_path / "lock").touch()
+
+    monkeypatch.setattr(files.fcntl, "flock", flock)
+    with pytest.raises(WidebnnError, match="in use by another process"), locked(tmp_path):
+        pass
 
 
 def test_a_record_is_read_back_and_numpy_reads_it_too(tmp_path):

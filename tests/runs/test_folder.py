@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from widebnn.errors import DamageWarning, WidebnnError
-from widebnn.runs.folder import open_run, read_manifest
+from widebnn.runs.folder import open_run
 
 pytestmark = pytest.mark.ambient
 CHECKPOINTS, FIRST = 40, 10
@@ -108,8 +108,8 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
         pass
 
 
-def test_the_manifest_is_that_of_the_first_call(tmp_path):
+def test_the_newest_checkpoint_says_what_the_run_is(tmp_path):
     write_run(tmp_path)
     with open_run(tmp_path, {"seed": 2}) as run, pytest.raises(WidebnnError, match="in use by another process"):
-        assert run.manifest == read_manifest(tmp_path) == {"seed": 1}
+        assert run.newest.header["manifest"] == {"seed": 1} and run.newest.arrays["k"] == CHECKPOINTS
         open_run(tmp_path, {}).__enter__()

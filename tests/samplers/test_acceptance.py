@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 
 from problems import COORDINATES, naive_log_likelihood, small_target
 from widebnn import samplers
-from widebnn.samplers.pcnl import delta_from_step_size
+from widebnn.samplers.langevin import delta_from_step_size
 
 STEP = 0.3
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import widebnn
-from widebnn.sampling.projections import random_projections
+from widebnn.sampling.collect import random_projections
 
 
 def reference(key):

@@ -162,7 +162,7 @@ def test_bad_proposals_are_counted_and_reported():
 
 def test_a_hopeless_start_is_named():
     target = widebnn.Target(lambda u: jnp.nan * u.sum(), lambda key: jax.random.normal(key, (2,)))
-    with pytest.raises(widebnn.WidebnnError, match="log-likelihood is nan at the start of chain 0"):
+    with pytest.raises(widebnn.WidebnnError, match=r"log-likelihood \(nan\) is not finite at the start of chain 0"):
         widebnn.sample(target, "pcn", step_size=0.1, steps=5)
 
 

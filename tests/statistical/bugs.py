@@ -39,7 +39,7 @@ from widebnn.networks import Layer, Weights
 from widebnn.precision import in_double_precision
 from widebnn.samplers import algorithm as core
 from widebnn.samplers.hmc import energy_change, leapfrog
-from widebnn.samplers.pcnl import delta_from_step_size
+from widebnn.samplers.langevin import delta_from_step_size
 from widebnn.samplers.tree import combine, inner, normal_like, squared_norm_change
 
 

@@ -16,11 +16,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widebnn.errors import WidebnnError, check_choice, check_integer, check_real
-from widebnn.estimators.chains import describe_convergence, sample_posterior, warn_if_not_converged
+from widebnn.estimators.chains import Clock, Plan, sample_posterior
+from widebnn.estimators.convergence import describe_convergence, warn_if_not_converged
 from widebnn.estimators.cost import QUICK, Cost, check_time, gradients, measure_gradient, multiplications
 from widebnn.estimators.ensemble import Function, to_ensemble
 from widebnn.estimators.limit import Limit, check_memory
-from widebnn.estimators.plan import Clock, Plan
 from widebnn.estimators.transform import location_and_scale
 from widebnn.likelihoods import LogNormal
 from widebnn.limits import Hyperparameters, choose_hyperparameters
@@ -31,11 +31,8 @@ from widebnn.sampling import Result
 from widebnn.sampling.progress import SearchProgress
 from widebnn.sampling.trace import MOST_CHAINS
 
-DEPTHS = (1, 2)
-DEEP_ROWS = 5000
-"""With more rows there is one hidden layer unless asked otherwise: a second one doubles the cost of a step, and where
-rows are many and units few its chains move so slowly that the fit is worse, whatever the evidence of the limit says."""
-ACTIVATIONS = ("gelu", "relu", "erf")
+ACTIVATIONS = ("gelu", "erf")
+"""Smooth ones: with little noise the kinks of relu make chains need steps twenty times smaller."""
 MANY_INPUTS = 32
 """With more inputs than this they all have the same scale unless asked otherwise."""
 NOISE_PRIOR = LogNormal(0.1, log_sd=1.5)
@@ -49,10 +46,11 @@ class WideBNN(BaseEstimator):
 
     Args:
         width: Units in every hidden layer; ``math.inf``: the limit of infinite width, an exact Gaussian process.
-        depth: Number of hidden layers; None: 1 or 2, by evidence, and 1 with more than 5000 rows.
-        activation: ``gelu``, ``relu``, ``erf`` or ``sin``; None: one of the first three, by evidence.
-        noise: Standard deviation of the observations, in units of y; ``"sample"``: an unknown of the chain; None: by
-            evidence. Not for ``likelihood="softmax"``.
+        depth: Number of hidden layers.
+        activation: ``gelu``, ``erf``, ``relu`` or ``sin``; None: one of the first two, by evidence.
+        noise: Standard deviation of the observations, in units of y; ``"sample"``: an unknown of the chain;
+            ``"evidence"``: chosen by the evidence; None: sampled for regression, by evidence for classes and at
+            infinite width. Not for ``likelihood="softmax"``.
         weight_std: Prior standard deviation of the weights of hidden layers, times the root of the number of their
             inputs; None: by evidence, as for the next three.
         bias_std: Prior standard deviation of the biases of hidden layers.
@@ -60,12 +58,12 @@ class WideBNN(BaseEstimator):
         readout_bias_std: Prior standard deviation of the bias of the readout.
         input_scales: Give every input a scale of its own, by evidence (automatic relevance determination); None: with
             at most 32 inputs.
-        sampler: Name of a sampler; ``"auto"``: Hilbert-space HMC, preconditioned, from a start near the bulk.
+        sampler: Name of a sampler; ``"auto"``: Hilbert-space HMC from a start near the bulk.
         step_size: Of the sampler; None: tuned during the burn-in.
         chains: Number of chains.
-        burn_in: Steps of each chain that are discarded.
-        target_ess: Wanted number of effective draws of the function, all chains together.
-        max_steps: Most steps of each chain in one run.
+        burn_in: Steps of each chain over which its step size is tuned; chains that have not settled then go on.
+        target_ess: Wanted number of effective draws of the slowest statistic, all chains together.
+        max_steps: Most steps of each chain after the burn-in.
         max_minutes: After this time no more draws are begun, but for the first ten after the burn-in. The speed of the
             machine then decides how many there are; None: no limit, and bit-identical results everywhere. Before a
             large fit a gradient is timed: there is a warning if burn-in and ten draws take longer than this, and an
@@ -86,7 +84,7 @@ class WideBNN(BaseEstimator):
 
     width: float = 256
     _: KW_ONLY
-    depth: int | None = None
+    depth: int = 1
     activation: str | None = None
     noise: float | str | None = None
     weight_std: float | None = None
@@ -98,9 +96,9 @@ class WideBNN(BaseEstimator):
     step_size: float | None = None
     chains: int = 2
     burn_in: int = 100
-    target_ess: int = 150
-    max_steps: int = 1000
-    max_minutes: float | None = 10.0
+    target_ess: int = 100
+    max_steps: int = 2000
+    max_minutes: float | None = 20.0
     random_state: Any = None
     progress: bool | None = False
     store: str | None = None
@@ -145,13 +143,13 @@ class WideBNN(BaseEstimator):
             self.diagnostics_: dict[str, Any] = {}
             return None
         began = time.perf_counter()
-        kept, limit = sample_posterior(lambda dtype: build(x, dtype, self.hyperparameters_), plan, seed)
-        self.network_ = kept.result.target.network  # type: ignore[attr-defined]
-        self.diagnostics_ = kept.diagnostics | {"wanted": plan.wanted, "total_seconds": time.perf_counter() - began}
+        result, found, limit = sample_posterior(lambda dtype: build(x, dtype, self.hyperparameters_), plan, seed)
+        self.network_ = result.target.network  # type: ignore[attr-defined]
+        self.diagnostics_ = found | {"wanted": plan.wanted, "total_seconds": time.perf_counter() - began}
         warn_if_not_converged(self.diagnostics_, f"{limit} (now {getattr(self, limit)})", self._units)
-        self.ensemble_ = to_ensemble(kept.result.draws, len(self.network_.widths))
-        self.posterior_ = _datatree(kept.result)
-        return kept.result
+        self.ensemble_ = to_ensemble(result.draws, self.depth)
+        self.posterior_ = _datatree(result)
+        return result
 
     def _checked_plan(self) -> Plan:
         """How chains are run; and whatever else can be wrong with a parameter is found here."""
@@ -159,8 +157,7 @@ class WideBNN(BaseEstimator):
             check_integer("width", self.width, 1)  # type: ignore[arg-type]
         elif self.noise == "sample":
             raise WidebnnError("noise='sample' needs a finite width; leave noise out to choose it by the evidence.")
-        if self.depth is not None:
-            check_integer("depth", self.depth, 1)
+        check_integer("depth", self.depth, 1)
         if self.activation is not None:
             check_choice("activation", self.activation, CLOSED_FORMS)
         self._fixed_scales()
@@ -190,10 +187,10 @@ class WideBNN(BaseEstimator):
     def _check_cost(self, x: np.ndarray, build: Callable[..., Posterior], plan: Plan, progress: SearchProgress) -> None:
         """Say how long a fit of many rows will take; refuse what does not fit into memory or into the time.
 
-        What is measured is the deepest network that the evidence may choose, with scales of any value.
+        What is measured is a network with scales of any value.
         """
         options = self._search_options(x)
-        widths = (self._units,) * max(options["depths"])
+        widths = (self._units,) * self.depth
         if multiplications(len(x), x.shape[1], widths) < QUICK:
             return
         scales: dict[str, Any] = dict.fromkeys((*SCALES, "noise"), 1.0)
@@ -209,9 +206,8 @@ class WideBNN(BaseEstimator):
         """What the evidence may choose from, given standardised inputs."""
         inputs = x.shape[1]
         own_scales = inputs <= MANY_INPUTS if self.input_scales is None else bool(self.input_scales)
-        depths = DEPTHS if len(x) <= DEEP_ROWS else DEPTHS[:1]
         return {
-            "depths": depths if self.depth is None else (self.depth,),
+            "depths": (self.depth,),
             "activations": ACTIVATIONS if self.activation is None else (self.activation,),
             "fixed": self._fixed_scales(),
             "input_scales": own_scales and inputs > 1,
@@ -224,8 +220,7 @@ class WideBNN(BaseEstimator):
             may_be_zero = "bias" in name
             given[name] = check_real(name, value, at_least=0 if may_be_zero else None, above=None if may_be_zero else 0)
         if isinstance(self.noise, str):
-            if self.noise != "sample":
-                raise WidebnnError(f"noise must be a number, None (chosen) or 'sample'; got {self.noise!r}.")
+            check_choice("noise, if not a number,", self.noise, ("sample", "evidence"))
         elif self.noise is not None:
             given["noise"] = check_real("noise", self.noise, above=0) / float(np.mean(self.y_scale_))
         return given

@@ -1,204 +1,236 @@
-"""The chains of a fit: runs until there are enough effective draws, and what they say of themselves."""
+"""The chains of a fit: where they start, in which precision, and one run that ends when there are enough draws.
+
+Ending as soon as the draws show enough effective draws would be optional stopping: runs that happen to vary little, or
+whose autocorrelation happens to be estimated too low, would end earlier, and intervals would cover too little. Draws of
+a trial, which are discarded, say how long the run is; it is judged at its end, and only where it falls short is it made
+longer by half. ``tests/estimators/test_length.py`` measures what is left of the effect on autoregressive chains.
+"""
 
 from __future__ import annotations
 
 import math
-import warnings
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
-from widebnn.diagnostics.convergence import ess, rhat
-from widebnn.diagnostics.summary import project_predictions
-from widebnn.errors import WidebnnError
-from widebnn.estimators.cost import in_words
+from widebnn.diagnostics.convergence import ess
+from widebnn.errors import WidebnnError, check_real
+from widebnn.estimators.ascent import ascend
+from widebnn.estimators.convergence import diagnose, monitored, shortcomings
 from widebnn.estimators.ensemble import bytes_per_draw, collect_networks
-from widebnn.estimators.length import ENOUGH, run_long_enough
-from widebnn.estimators.plan import Plan
-from widebnn.estimators.start import start_precisely, warn_of_rounding
 from widebnn.posteriors import Posterior
+from widebnn.precision import double_precision, one_blas_thread
+from widebnn.samplers.target import Target
 from widebnn.sampling import Result, sample
+from widebnn.sampling.rounding import START_STEPS, START_TOLERANCE, precision_error
+from widebnn.sampling.sample import EVERY
 
 STORE_BYTES = 2**30
 """How much the stored networks may take; beyond it fewer draws are kept."""
-RHAT_LIMIT = 1.05
-MISFIT_LIMIT = 2.0
-"""Squared distance of the targets from the function, in units of the noise, above which the two contradict."""
+TRIAL = 40
+"""Draws per chain of a trial."""
+MARGIN = 1.3
+"""How much longer the run is than the trial says."""
+LONGER = 1.5
+"""How much longer a run becomes that falls short."""
+SLOW = 0.1
+"""The trial goes by the ESS that this part of the statistics falls below: the least of many short ones is too small."""
+SETTLE_SHARE = 0.5
+"""Of all draws: the run begins after them, whether the chains have settled or not."""
+SAFELY = 0.5
+"""The part of what sample() tolerates that rounding may be wrong by where the chains start."""
+
+
+class Clock:
+    """The time that a fit may still take."""
+
+    def __init__(self, minutes: float | None):
+        self._began = time.perf_counter()
+        self.seconds = math.inf
+        if minutes is not None:
+            self.seconds = 60 * check_real("max_minutes", minutes, above=0, at_most=math.inf)
+
+    def left(self) -> float:
+        """Seconds until the time is over; 0 afterwards."""
+        return max(0.0, self.seconds - (time.perf_counter() - self._began))
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One run, and what it says of itself."""
+class Plan:
+    """How the chains of a fit are run; everything is checked."""
 
-    result: Result
-    diagnostics: dict[str, Any]
-    plan: Plan
-    is_whole: bool
+    sampler: str
+    step_size: float | None
+    chains: int
+    burn_in: int
+    wanted: int
+    """Effective draws."""
+    most: int
+    """Steps of a chain after the burn-in."""
+    clock: Clock
+    progress: bool | None
+    store: str | None
+
+    def folder(self, dtype: str) -> Path | None:
+        """Where the run is stored."""
+        return None if self.store is None else Path(self.store) / dtype
 
     @property
-    def ess(self) -> float:
-        """The smallest effective sample size."""
-        return self.diagnostics["ess"]
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether there is nothing to complain about."""
-        return not shortcomings(self.diagnostics, self.plan.wanted)
+    def has_begun(self) -> bool:
+        """Whether chains of this fit are stored already."""
+        return self.store is not None and any(path.is_dir() for path in Path(self.store).glob("*"))
 
 
-def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -> tuple[Attempt, str]:
-    """Chains with enough effective draws (``widebnn.estimators.length``), or as many as the limits allow.
+@dataclass
+class Length:
+    """How long a run must be, given its draws so far: a trial once the chains have settled, then the run itself.
 
-    ``build`` is the target in a precision. Returns the run to keep, and the name of the limit that would have to be
-    raised for a better one. After Ctrl-C there is a KeyboardInterrupt where there is nothing to predict with, or a
-    store to resume from.
+    Decisions are taken after every ``EVERY`` draws, by the draws until then: a resumed run ends where another would.
     """
-    start = start_precisely(build, plan, seed)
-    posterior, step_size = start.posterior, start.step_size or plan.step_size
-    # Warmed-up chains keep their step size; others have a burn-in before every run.
-    burn_in = 0 if start.step_size or (plan.sampler == "auto" and plan.step_size) else plan.burn_in
-    collect = collect_networks(posterior)
-    room = max(4, STORE_BYTES // (bytes_per_draw(posterior) * plan.chains))
-    most_draws = min(max(4, math.ceil(2 * plan.wanted / plan.chains)), plan.most, room)
-    limit = "max_steps"
 
-    def run(steps: int, before: Attempt | None) -> Attempt:
-        nonlocal seed, limit
-        seed += 1
-        draws = min(steps, most_draws)
-        result = sample(
-            start.target if plan.sampler == "auto" else posterior,
-            plan.sampler,
-            steps=steps // draws * draws,
-            step_size=step_size,
-            burn_in=burn_in if before is None else burn_in // 2,
-            thin=steps // draws,
-            chains=plan.chains,
-            seed=seed,
-            collect=collect,
-            initial=start.positions if before is None else before.result.last,
-            progress=plan.progress,
-            store=plan.folder(posterior, f"run-{seed}"),
-            max_seconds=plan.clock.left(),
-        )
-        if result.interrupted and (plan.store is not None or (result.steps < 4 and before is None)):
-            raise KeyboardInterrupt  # something to resume from, or nothing to predict with
-        if result.steps < 4 and before is None:
-            raise WidebnnError("max_minutes ended the burn-in, so that there are no draws; raise it, or lower burn_in.")
-        if result.steps < 4 and before is not None:
-            return replace(before, diagnostics=before.diagnostics | {"ess": 0.0}, is_whole=False)
-        is_whole = result.stats["lp"].shape[1] == draws
-        if not is_whole and not result.interrupted:
-            limit = "max_minutes"
-        return Attempt(replace(result, target=posterior), diagnose(result, posterior.y), plan, is_whole)
+    wanted: int
+    most: int
+    """Draws per chain."""
+    effective: Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], float]
+    """Effective draws of a trial, given its statistics and draws."""
+    is_enough: Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], bool]
+    """Whether these draws are enough."""
+    first: int | None = field(default=None, init=False)
+    """The first draw of the run."""
+    _end: int = field(default=0, init=False)
+    _asked: int = field(default=0, init=False)
 
-    def has_time(attempt: Attempt) -> bool:
-        nonlocal limit
-        has_ended = not attempt.is_whole or plan.clock.left() < attempt.result.seconds
-        if has_ended and not attempt.result.interrupted:
-            limit = "max_minutes"
-        return not has_ended and not attempt.result.interrupted
+    def __call__(self, stats: dict[str, np.ndarray], draws: dict[str, np.ndarray]) -> int:
+        """The number of draws per chain to end with, as far as is known."""
+        for done in range(self._asked + EVERY, stats["lp"].shape[1] + 1, EVERY):
+            self._decide(done, lambda start, end: (part(stats, start, end), part(draws, start, end)))
+            self._asked = done
+        return self.most if self.first is None else min(self._end, self.most)
 
-    kept = run_long_enough(run, wanted=plan.wanted, chains=plan.chains, most=plan.most, has_time=has_time)
-    warn_of_rounding(start, kept.result.last, seed)
-    return kept, limit
+    def _decide(self, done: int, between: Callable[[int, int], Any]) -> None:
+        if self.first is None and done >= TRIAL:
+            trial = between(done - TRIAL, done)
+            lp = trial[0]["lp"]
+            if drifts(lp) and done + TRIAL <= SETTLE_SHARE * self.most:
+                return
+            self.first = done
+            per_draw = min(max(self.effective(*trial), 1.0) / lp.size, 1.0)
+            self._end = done + math.ceil(MARGIN * self.wanted / per_draw / len(lp))
+            return
+        if self.first is None or not self._end <= done < self.most:
+            return
+        if not self.is_enough(*between(self.first, done)):
+            self._end = self.first + math.ceil(LONGER * (done - self.first))
 
 
-def diagnose(result: Result, y: Any) -> dict[str, Any]:
-    """Convergence of what users look at: ESS of the statistic that has fewest, and its R-hat.
+def drifts(lp: np.ndarray) -> bool:
+    """Whether the log-likelihood of some chain (chains x draws) is still on its way: its second half is elsewhere."""
+    half = lp.shape[1] // 2
+    before, after = lp[:, :half], lp[:, half:]
+    return bool(np.any(np.abs(after.mean(axis=1) - before.mean(axis=1)) > 1.5 * after.std(axis=1) + 1.0))
 
-    Monitored are the function at the training inputs and between and beyond them (random projections, and each of the
-    latter), its distance from the targets, the log-likelihood, and sampled scales. ``misfit`` is the squared distance
-    in units of the noise, less than about 1.
+
+def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -> tuple[Result, dict[str, Any], str]:
+    """Chains with enough effective draws, or as many as the limits allow.
+
+    ``build`` is the target in a precision. Returns the draws to keep, their diagnostics, and the name of the limit that
+    would have to be raised for more. After Ctrl-C there is a KeyboardInterrupt where there is nothing to predict with,
+    or a store to resume from.
     """
-    f, new = result.draws["f_train"], result.draws["f_new"]
-    distance = np.mean((f - np.asarray(y)) ** 2, axis=(2, 3))
-    noise = result.draws.get("noise")
-    scales = [result.draws[name] for name in ("noise", "logit_scale") if name in result.draws]
-    logs = [np.log(values) for values in scales if np.ptp(values) > 0]
-    monitored = {
-        "predictions at training inputs": project_predictions(f, count=20),
-        "predictions at new inputs": new.reshape(*new.shape[:2], -1),
-        "log-likelihood": np.stack([result.stats["lp"], distance], axis=2),
-    }
-    if logs:
-        monitored["scales"] = np.stack(logs, axis=2)
-    found = {name: _worst(values) for name, values in monitored.items()}
-    slowest = min(found, key=lambda name: found[name][0])
-    ratios = [ratio for _, ratio in found.values() if ratio is not None]
-    return {
-        "ess": found[slowest][0],
-        "rhat": max(ratios, default=None),
-        "slowest": slowest,
-        "mean_error": _mean_error(new, noise),
-        "misfit": None if noise is None or not noise.all() else float(np.mean(distance / noise**2)),
-        "acceptance_rate": result.acceptance_rate,
-        "steps": result.steps,
-        "chains": result.chains,
-        "draws": result.stats["lp"].size,
-        "seconds": result.seconds,
-    }
+    posterior, positions = _start(build, plan, seed)
+    room = max(2 * TRIAL, STORE_BYTES // (bytes_per_draw(posterior) * plan.chains))
+    thin = math.ceil(plan.most / room)
+    most = plan.most // thin
 
+    def effective(stats: Any, draws: Any) -> float:
+        sizes = np.concatenate([ess(values).ravel() for values in monitored(stats, draws, posterior.y).values()])
+        return float(np.nanquantile(sizes, SLOW)) if np.isfinite(sizes).any() else 0.0
 
-def _mean_error(f: np.ndarray, noise: np.ndarray | None) -> float:
-    """The Monte Carlo error of the mean of predictions f, where it is largest, in predictive standard deviations."""
-    flat = f.reshape(*f.shape[:2], -1).astype(np.float64)
-    variance = flat.var(axis=(0, 1))
-    whole = variance + (0.0 if noise is None else float(np.mean(noise**2)))
-    sizes = np.maximum(np.nan_to_num(ess(flat), nan=1.0), 1.0)  # not a number where nothing moved
-    return float(np.max(np.sqrt(variance / sizes / np.where(whole > 0, whole, 1.0))))
+    def is_enough(stats: Any, draws: Any) -> bool:
+        return not shortcomings(diagnose(stats, draws, posterior.y), plan.wanted)
 
-
-def _worst(values: np.ndarray) -> tuple[float, float | None]:
-    """The smallest ESS and the largest R-hat of several statistics, chains x draws x statistics."""
-    sizes, ratios = ess(values), rhat(values)
-    ratios = ratios[np.isfinite(ratios)]
-    return float(np.nanmin(sizes)) if np.isfinite(sizes).any() else 0.0, float(ratios.max()) if ratios.size else None
-
-
-def shortcomings(diagnostics: dict[str, Any], wanted: int) -> list[str]:
-    """Why draws are not enough."""
-    reasons = []
-    if diagnostics["rhat"] is not None and diagnostics["rhat"] > RHAT_LIMIT:
-        reasons.append(f"R-hat is {diagnostics['rhat']:.3f} (should be below {RHAT_LIMIT})")
-    if diagnostics["ess"] < ENOUGH * wanted:
-        reasons.append(f"{diagnostics['ess']:.0f} effective draws of {wanted} wanted")
-    return reasons
-
-
-def describe_convergence(diagnostics: dict[str, Any]) -> str:
-    """What was reached, what it means for predictions, and how long the rest would take."""
-    size, ratio, seconds = (diagnostics[name] for name in ("ess", "rhat", "total_seconds"))
-    reasons = shortcomings(diagnostics, diagnostics["wanted"])
-    error = f"Monte Carlo errors of predicted means are at most {diagnostics['mean_error']:.2g} predictive standard "
-    error += "deviations"
-    if not reasons:
-        agreement = "" if ratio is None else f"R-hat is {ratio:.3f} and "
-        return (
-            f"the chains have converged: {agreement}there are {size:.0f} effective draws of the slowest statistic, "
-            f"{diagnostics['slowest']}, after {in_words(seconds)} of sampling; {error}"
-        )
-    times = max(diagnostics["wanted"] / max(size, 1.0), 2.0 if ratio is None or ratio > RHAT_LIMIT else 1.0)
-    return (
-        f"the chains have not converged: {' and '.join(reasons)} after {diagnostics['steps']} steps, "
-        f"{in_words(seconds)} of sampling (slowest: {diagnostics['slowest']}); {error}; about "
-        f"{in_words((times - 1) * seconds)} more are needed"
+    length = Length(plan.wanted, most, effective, is_enough)
+    result = sample(
+        # Without what sample() says of precision, which is measured here.
+        Target(posterior.log_likelihood, posterior.sample_reference) if plan.sampler == "auto" else posterior,
+        plan.sampler,
+        steps=most * thin,
+        step_size=plan.step_size,
+        burn_in=plan.burn_in,
+        thin=thin,
+        chains=plan.chains,
+        seed=seed,
+        collect=collect_networks(posterior),
+        initial=positions,
+        progress=plan.progress,
+        store=plan.folder(posterior.dtype),
+        max_seconds=plan.clock.left(),
+        until=length,
     )
+    done = result.stats["lp"].shape[1]
+    if result.interrupted and (plan.store is not None or done < 4):
+        raise KeyboardInterrupt  # something to resume from, or nothing to predict with
+    if done < 4:
+        raise WidebnnError("max_minutes ended the burn-in, so that there are no draws; raise it, or lower burn_in.")
+    first = done // 2 if length.first is None or done - length.first < TRIAL / 2 else length.first
+    stats, draws = part(result.stats, first, done), part(result.draws, first, done)
+    result = replace(result, target=posterior, stats=stats, draws=draws)
+    found = diagnose(result.stats, result.draws, posterior.y)
+    found |= {"steps": result.steps, "seconds": result.seconds, "thin": thin}
+    return result, found, "max_steps" if done == most else "max_minutes"
 
 
-def warn_if_not_converged(diagnostics: dict[str, Any], limit: str, width: int) -> None:
-    """Say what is wrong with the draws of a fit; ``limit`` says what to raise, as ``max_steps=1000``."""
-    if shortcomings(diagnostics, diagnostics["wanted"]):
-        text = f"{describe_convergence(diagnostics)}; raise {limit}, or lower target_ess"
-        warnings.warn(text, ConvergenceWarning, stacklevel=4)
-    misfit = diagnostics["misfit"]
-    if misfit is not None and misfit > MISFIT_LIMIT:
-        warnings.warn(
-            f"the function stays {math.sqrt(misfit):.2g} times the noise away from the training targets: a network "
-            f"of width {width} cannot follow them that closely, so raise the width or the noise",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+def part(arrays: dict[str, np.ndarray], start: int, end: int) -> dict[str, np.ndarray]:
+    """Some of the draws of all chains."""
+    return {name: array[:, start:end] for name, array in arrays.items()}
+
+
+def _start(build: Callable[[str], Posterior], plan: Plan, seed: int) -> tuple[Posterior, Any]:
+    """The target in the cheaper of the two exact precisions whose forces are good enough, and stacked positions.
+
+    ``mixed`` has the forces of float32, which tables with little noise and nearly equal rows make useless.
+    """
+    for dtype in ("mixed", "float64"):
+        posterior = build(dtype)
+        positions = first_positions(posterior, plan, seed)
+        if rounding_error(posterior, positions, seed) < SAFELY * START_TOLERANCE:
+            break
+    return posterior, positions
+
+
+def first_positions(target: Posterior, plan: Plan, seed: int) -> Any:
+    """One for every chain, stacked: the end of a climb, or a draw of the prior where a sampler was asked for."""
+    if plan.sampler == "auto":
+        return ascend(target, plan.chains, seed)
+    with double_precision():
+        draw = jax.jit(target.sample_reference)
+        positions = [draw(key) for key in jax.random.split(jax.random.key(seed), plan.chains)]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *positions)
+
+
+def rounding_error(target: Posterior, positions: Any, seed: int) -> float:
+    """How wrong float32 features make the log acceptance ratio (mixed: the gradient, relatively) at these positions.
+
+    Args:
+        target: In any precision; float64 has no error.
+        positions: One for every chain, stacked.
+        seed: Of the proposals that are compared.
+
+    Returns:
+        The largest over chains; infinite where it is not a number.
+    """
+    error_at = precision_error(target)
+    if error_at is None:
+        return 0.0
+    chains = len(jax.tree.leaves(positions)[0])
+    with double_precision(), one_blas_thread():
+        compare = jax.jit(lambda key, u: error_at(u, target.sample_reference(key), *START_STEPS))
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), chains)
+        each = [jax.tree.map(lambda leaf: leaf[i], positions) for i in range(chains)]  # noqa: B023
+        errors = [float(compare(key, position)) for key, position in zip(keys, each, strict=True)]
+    return max(errors) if np.all(np.isfinite(errors)) else math.inf

@@ -11,7 +11,6 @@ import jax
 
 from widebnn.errors import WidebnnError
 from widebnn.estimators.ascent import STEPS
-from widebnn.estimators.length import MARGIN, TRIAL
 from widebnn.posteriors import Posterior
 from widebnn.precision import double_precision, one_blas_thread
 from widebnn.sampling.placement import physical_memory
@@ -19,12 +18,10 @@ from widebnn.sampling.sample import LEAST_DRAWS
 
 QUICK = 2e7
 """Multiplications of a gradient below which it takes about a millisecond, and nobody needs to be told."""
-TURN = 20
+TURN = 50
 """Gradients of a step of Hilbert-space HMC, about."""
-LEAST_BURN_IN = 20
-"""Steps of a burn-in after which draws are of some use, at least."""
-EFFECTIVE = 0.5
-"""Effective draws per step where chains mix well."""
+EFFECTIVE = 0.25
+"""Effective draws of the slowest statistic per step where chains mix well."""
 SEARCH_SECONDS = 2.7
 """Of the choice of hyperparameters with a thousand rows; it grows like their cube."""
 SEARCH_ROWS = 4000
@@ -76,11 +73,9 @@ def multiplications(rows: int, inputs: int, widths: tuple[int, ...]) -> float:
 def gradients(sampler: str, chains: int, burn_in: int, wanted: int, most: int) -> tuple[float, float]:
     """How many gradients a fit takes: until there are ten draws per chain, and until there are as many as wanted."""
     a_step = TURN if sampler in ("auto", "hilbert_hmc") else 1
-    least = before = burn_in * a_step
-    if sampler == "auto":  # time may end its burn-in
-        least, before = STEPS + min(burn_in, LEAST_BURN_IN) * a_step, STEPS + burn_in * a_step
-    steps = min((TRIAL + MARGIN) * wanted / chains / EFFECTIVE, most)
-    return chains * (least + LEAST_DRAWS * a_step), chains * (before + max(steps, LEAST_DRAWS) * a_step)
+    before = burn_in * a_step + (STEPS if sampler == "auto" else 0)
+    steps = max(min(wanted / chains / EFFECTIVE, most), LEAST_DRAWS)
+    return chains * (before + LEAST_DRAWS * a_step), chains * (before + steps * a_step)
 
 
 def measure_gradient(target: Posterior, chains: int) -> float:

@@ -36,18 +36,17 @@ LIMIT_ROWS = 5000
 class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
     """A wide Bayesian neural network for regression, sampled exactly.
 
-    Inputs and targets are standardised. Noise, scales, activation and depth that are not given are chosen by the
-    evidence of the infinite-width limit. Chains run for about ``target_ess`` effective draws, with a warning where
-    ``max_steps`` or ``max_minutes`` end them with fewer than three quarters. How long they run is decided by a trial
-    run, which is discarded, because stopping as soon as the draws show enough would favour draws that vary too little
-    (``widebnn.estimators.length``). Everything predicted is in units of y.
+    Inputs and targets are standardised. Scales and activation that are not given are chosen by the evidence of the
+    infinite-width limit; noise is sampled with the weights. Chains run until R-hat is below 1.05 and there are
+    ``target_ess`` effective draws of the slowest monitored statistic, with a warning where ``max_steps`` or
+    ``max_minutes`` end them before. Everything predicted is in units of y.
 
     Args:
         target_transform: ``"asinh"`` fits the network to asinh(y / b), for errors that grow with the target;
             ``"none"`` never does; ``"auto"`` does if the evidence is clearly for it.
         noise_tails: ``"heavy"`` lets the noise differ from row to row (its log is normal), so that outliers neither
             distort the function nor widen all intervals; ``"normal"`` never does; ``"auto"`` does if rows left out are
-            clearly predicted better and the targets are not transformed. Noise that is given or sampled is normal.
+            clearly predicted better and the targets are not transformed. Noise that is given is normal.
 
     Attributes:
         noise_: Standard deviation of an observation, in units of y; at the median of y if y is transformed.
@@ -84,7 +83,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         def standard_targets(x: Any, seed: Any) -> Any:
             self.y_bend_, self.y_mean_, self.y_scale_ = TargetScale.of(y, self._choose_asinh(x, y, seed))
             has_equal_noise = self.noise_tails == "normal" or self.noise is not None or self.y_bend_ is not None
-            has_equal_noise = has_equal_noise or self._is_limit
+            has_equal_noise |= self._is_limit
             row_noise = False if has_equal_noise else True if self.noise_tails == "heavy" else None
             return self._scale.forward(y), {"row_noise": row_noise}
 
@@ -92,7 +91,8 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
             if chosen.row_noise is not None:
                 likelihood: Any = HeavyTails(*chosen.row_noise)
             else:
-                likelihood = Gaussian(NOISE_PRIOR if self.noise == "sample" else chosen.noise)
+                is_sampled = self.noise == "sample" or (self.noise is None and not self._is_limit)
+                likelihood = Gaussian(NOISE_PRIOR if is_sampled else chosen.noise)
             network = chosen.network(x.shape[1], self._units)
             return posterior(network, x, self._scale.forward(y), likelihood=likelihood, dtype=dtype)
 
@@ -125,11 +125,15 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
 
     def _choose_asinh(self, x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray | None:
         """The scale b of asinh(y / b); None: y is not transformed."""
-        if self.target_transform == "none" or self.noise not in (None, "sample") or self.noise_tails == "heavy":
+        if self.target_transform == "none" or self._noise_is_given or self.noise_tails == "heavy":
             return None
         options = self._search_options(x)
         options |= {name: options[name][:1] for name in ("depths", "activations")}
         return choose_asinh(x, y, seed, always=self.target_transform == "asinh", **options)
+
+    @property
+    def _noise_is_given(self) -> bool:
+        return self.noise is not None and not isinstance(self.noise, str)
 
     @property
     def _scale(self) -> TargetScale:
@@ -272,7 +276,7 @@ def _check_combinations(model: WideBNNRegressor) -> None:
         raise WidebnnError("noise_tails='heavy' needs a finite width: the limit is exact for normal noise only.")
     if tails == "heavy" and transform == "asinh":
         raise WidebnnError("target_transform='asinh' needs noise_tails='normal': transformed heavy tails have no mean.")
-    if transform == "asinh" and model.noise not in (None, "sample"):
+    if transform == "asinh" and model._noise_is_given:
         raise WidebnnError(
             f"noise={model.noise!r} is in units of y and target_transform='asinh' changes them; leave one out."
         )

@@ -21,7 +21,7 @@ from widebnn.posteriors import Posterior, posterior
 from widebnn.precision import double_precision
 from widebnn.reproduction.published_pcnl import published_pcnl_target
 from widebnn.sampling import Result, sample
-from widebnn.sampling.projections import random_projections
+from widebnn.sampling.collect import random_projections
 
 NOISE = 0.1
 PROJECTIONS = 100

@@ -12,20 +12,10 @@ NAME = "command"
 
 
 def begin(folder: Path, command: str, settings: dict[str, Any]) -> bool:
-    """Write the command to its folder, which the caller has locked, or find the same command there.
+    """Write ``sample`` or ``fit`` and its settings to a locked folder; True if the same command was begun there before.
 
-    A command that ended before any chain was written, as for a wrong setting, leaves nothing to resume.
-
-    Args:
-        folder: The folder of the run; that of a fit, which is removed in the end, must hold nothing else.
-        command: ``sample`` or ``fit``.
-        settings: Its settings, any JSON.
-
-    Returns:
-        Whether a run with these settings was begun before.
-
-    Raises:
-        WidebnnError: The folder holds another run or other files, or cannot be written.
+    A command that ended before any chain was written, as for a wrong setting, leaves nothing to resume. The folder of a
+    fit, which is removed in the end, must hold nothing else.
     """
     there = [path for path in folder.iterdir() if path.name != LOCK] if folder.exists() else []
     is_known = (folder / NAME).exists()
@@ -36,10 +26,8 @@ def begin(folder: Path, command: str, settings: dict[str, Any]) -> bool:
         changed = [name for name in settings if old.get(name) != settings[name]]
         if before != command or changed:
             listed = ", ".join(f"{name} {old.get(name)}" for name in changed) or f"widebnn {before}"
-            raise WidebnnError(
-                f"{folder} holds an unfinished run with {listed}; resume it with widebnn resume {folder}, or choose "
-                "another --out."
-            )
+            advice = f"resume it with widebnn resume {folder}, or choose another --out"
+            raise WidebnnError(f"{folder} holds an unfinished run with {listed}; {advice}.")
         return True
     make_folder(folder)
     with output(folder / NAME):
@@ -48,11 +36,7 @@ def begin(folder: Path, command: str, settings: dict[str, Any]) -> bool:
 
 
 def begun(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Read the command that began a run, and its settings.
-
-    Raises:
-        WidebnnError: The folder holds no run, or its record is corrupted.
-    """
+    """The command that began a run, and its settings."""
     if not (folder / NAME).is_file():
         raise WidebnnError(
             f"{folder} holds no run to resume; give the --out of widebnn sample, or the .run folder of widebnn fit."

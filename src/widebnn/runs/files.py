@@ -8,17 +8,16 @@ and reading one takes memory in proportion to the size of the file, whatever the
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import io
 import json
 import os
 import secrets
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
-from io import BufferedRandom
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,15 +42,18 @@ class Record(NamedTuple):
 
 
 @contextlib.contextmanager
-def _new_file(path: Path, lasting: bool = True) -> Iterator[BufferedRandom]:
-    """A temporary file that replaces ``path`` in the end: fsync, rename, fsync of the folder."""
+def replacing(path: Path, *, lasting: bool = True) -> Iterator[Path]:
+    """A new file with a random name that replaces ``path`` in the end: fsync, rename, fsync of the folder.
+
+    Nothing that somebody put into the folder is written through; a link at ``path`` is replaced and not followed. After
+    an error the old file is as it was. ``lasting=False`` leaves out fsync, for files that nobody needs after a crash.
+    """
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("x+b") as file:  # O_CREAT | O_EXCL, which follows no link
-            yield file
-            file.flush()
-            if lasting:
-                os.fsync(file.fileno())
+        temporary.touch(exist_ok=False)
+        yield temporary
+        if lasting:
+            _sync(temporary)
         os.replace(temporary, path)
         if lasting:
             _sync(path.parent)
@@ -61,47 +63,7 @@ def _new_file(path: Path, lasting: bool = True) -> Iterator[BufferedRandom]:
         raise
 
 
-def write_bytes(path: Path, data: bytes | memoryview, *, lasting: bool = True) -> None:
-    """Replace a file atomically.
-
-    The temporary file is new and has a random name, so nothing that somebody put into the folder is written through;
-    a symbolic link at ``path`` itself is replaced and not followed.
-
-    Args:
-        path: The file to write.
-        data: Its contents.
-        lasting: False leaves out fsync, for files that nobody needs after a crash.
-
-    Raises:
-        OSError: The system cannot write there; the old file is as it was.
-    """
-    with _new_file(path, lasting) as file:
-        file.write(data)
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A private path for a library that writes files by name; the file written there replaces ``path``.
-
-    It lies beside ``path`` in a new folder with a random name that only this user can enter.
-
-    Raises:
-        OSError: The system cannot write there; the old file is as it was.
-
-    Examples:
-        with replacing(folder / "draws.nc") as temporary:
-            tree.to_netcdf(temporary)
-    """
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", suffix=".tmp", dir=path.parent) as scratch:
-        temporary = Path(scratch) / path.name
-        yield temporary
-        _sync(temporary)
-        os.replace(temporary, path)
-    _sync(path.parent)
-
-
 def _sync(path: Path) -> None:
-    """Make the system write a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -109,13 +71,15 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def write_bytes(path: Path, data: bytes | memoryview, *, lasting: bool = True) -> None:
+    """Replace a file atomically; see ``replacing``."""
+    with replacing(path, lasting=lasting) as temporary:
+        temporary.write_bytes(data)
+
+
 @contextlib.contextmanager
 def output(path: Path, done: str = "written", advice: str = "choose another folder or make room") -> Iterator[None]:
-    """Turn an OSError into one sentence that names the file, the reason and what to do.
-
-    Raises:
-        StoreError: The system raised an OSError.
-    """
+    """Turn an OSError into a StoreError: one sentence that names the file, the reason and what to do."""
     try:
         yield
     except OSError as error:
@@ -125,24 +89,16 @@ def output(path: Path, done: str = "written", advice: str = "choose another fold
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder for output and try to write to it, before any work whose result would be lost.
-
-    Raises:
-        StoreError: It cannot be created or written to.
-    """
+    """Create a folder for output and try to write to it, before any work whose result would be lost."""
     with output(folder):
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".{secrets.token_hex(8)}.tmp"
-        probe.touch(0o600, exist_ok=False)
+        probe.touch(exist_ok=False)
         probe.unlink()
 
 
 def check_output(path: Path, force: bool) -> None:
-    """Check, before any work is done, that a file may be written and can be.
-
-    Raises:
-        StoreError: It is a folder, it exists and ``force`` is False, or it cannot be written.
-    """
+    """Raise a StoreError, before any work is done, if a file cannot be written or exists and ``force`` is False."""
     if path.is_dir():
         raise StoreError(f"{path} is a folder; give the name of a file.")
     if path.exists() and not force:
@@ -152,11 +108,7 @@ def check_output(path: Path, force: bool) -> None:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write a file for the user, and the folders above it that are missing.
-
-    Raises:
-        StoreError: It cannot be written.
-    """
+    """Write a file for the user, and the folders above it that are missing."""
     make_folder(path.parent)
     with output(path):
         write_bytes(path, content)
@@ -164,35 +116,25 @@ def write_output(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Create a folder if needed, and keep other processes out of it where the system has locks.
-
-    Raises:
-        StoreError: Another process uses it, or it cannot be written.
-    """
+    """Create a folder if needed, and keep other processes out of it: they get a StoreError."""
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder} must be a folder, new or of an earlier run, and is a file; choose another.")
     path = folder / LOCK
     with output(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        # A link to elsewhere is not followed, and a pipe is not waited for.
-        lock = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "ab")
-    with lock:
-        if not _take(lock, path):
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Its owner may have removed the folder meanwhile.
+            is_ours = os.path.samestat(os.fstat(lock), os.stat(path, follow_symlinks=False))
+        except OSError:
+            is_ours = False
+        if not is_ours:
             raise StoreError(f"{folder} is in use by another process; wait for it, or choose another folder.")
         yield
-
-
-def _take(lock: IO[bytes], path: Path) -> bool:
-    """Whether the lock is ours, and still the one that others find: its owner may have removed the folder."""
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(lock.fileno()), os.stat(path, follow_symlinks=False))
-    except OSError:
-        return False
+    finally:
+        os.close(lock)
 
 
 def write_record(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
@@ -206,14 +148,11 @@ def write_record(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.
     Returns:
         The SHA-256 of its contents.
 
-    Raises:
-        OSError: The system cannot write there; the old file is as it was.
-
     Examples:
         write_record(path, {"kind": "start"}, {"u": np.zeros(3)})
         read_record(path, "start").arrays["u"]
     """
-    with _new_file(path) as file:
+    with replacing(path) as temporary, temporary.open("r+b") as file:
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr(zipfile.ZipInfo(HEADER), json.dumps(dict(header), allow_nan=False))
             for name, array in arrays.items():
@@ -228,14 +167,7 @@ def write_record(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.
 
 
 def read_record(path: Path, kind: str) -> Record:
-    """Read a record and verify its checksum.
-
-    Args:
-        path: The file.
-        kind: The ``kind`` that its header must have.
-
-    Returns:
-        Its header, arrays (read-only) and checksum.
+    """Read a record of a kind and verify its checksum; its arrays are read-only.
 
     Raises:
         DamageError: It is missing, corrupted, or no record of that kind.
@@ -283,26 +215,25 @@ def _array(data: bytes) -> np.ndarray:
     return np.frombuffer(memoryview(data)[stream.tell() :], dtype).reshape(shape)
 
 
+def _checksum_lines(listing: Path, names: list[str]) -> dict[str, str]:
+    """A line of ``sha256sum`` for each file in the folder of ``listing``; nothing for one that is missing."""
+    lines = dict.fromkeys(names, "")
+    for path in (listing.parent / name for name in names):
+        if path.is_file():
+            with path.open("rb") as file:
+                lines[path.name] = f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n"
+    return lines
+
+
 def write_checksums(listing: Path, names: list[str]) -> None:
     """List the SHA-256 of files in the folder of ``listing``, in the format of ``sha256sum -c``."""
-    write_bytes(listing, "".join(_checksum_line(listing.parent / name) for name in names).encode())
+    write_bytes(listing, "".join(_checksum_lines(listing, names).values()).encode())
 
 
 def damaged_files(listing: Path, names: list[str]) -> list[str]:
-    """Which of the files, or the listing itself, are not as they were listed; none if there is no listing."""
+    """Which of the files are missing or not as they were listed; none if there is no listing."""
     if not listing.is_file():
         return []
-    try:
-        listed = listing.read_bytes()
-        lines = {name: _checksum_line(listing.parent / name).encode() for name in names}
-    except OSError as error:
-        return [f"{listing.name} ({error.strerror or error})"]
-    damaged = [name for name, line in lines.items() if line not in listed]
-    return damaged or ([listing.name] if b"".join(lines.values()) != listed else [])
-
-
-def _checksum_line(path: Path) -> str:
-    if not path.is_file():
-        return f"{'missing':64}  {path.name}\n"
-    with path.open("rb") as file:
-        return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n"
+    with output(listing, "read", "repair the disk, then repeat the command"):
+        listed = listing.read_text(errors="replace").splitlines(keepends=True)
+        return [name for name, line in _checksum_lines(listing, names).items() if line not in listed]

@@ -1,8 +1,7 @@
-"""The folder of a run: draws in chunks that never change, checkpoints, and a manifest that says what the run is.
+"""The folder of a run: draws in chunks that never change, and checkpoints.
 
-    manifest         settings, checksums of the data, versions of packages, device
     draws-000000 ..  rows of all chains; each has the checksum of the one before, so that none is missing or swapped
-    checkpoint-...   states of all chains, the checksum of the last chunk before them, and the manifest again
+    checkpoint-...   states of all chains, the checksum of the last chunk before them, and what the run is
 
 All are records (``widebnn.runs.files``). A checkpoint is written after its chunk, so a run that was killed at any
 moment resumes from its last checkpoint; later files are removed and recomputed to the same bits. Older checkpoints are
@@ -25,9 +24,9 @@ import numpy as np
 from widebnn.errors import DamageWarning, StoreError
 from widebnn.runs.files import LOCK, DamageError, Record, locked, output, read_record, write_record
 
-MANIFEST = "manifest"
 NAME = re.compile(r"(draws|checkpoint)-(\d{6,})")
 SAFE = "the run is safe up to its last checkpoint"
+Arrays = Mapping[str, np.ndarray]
 
 
 class _Chunk(NamedTuple):
@@ -39,17 +38,37 @@ class _Chunk(NamedTuple):
 NO_CHUNK = _Chunk("", 0)
 
 
+@contextlib.contextmanager
+def open_run(folder: Path, manifest: dict[str, Any]) -> Iterator[RunFolder]:
+    """Lock the folder of a run, new or begun before, whose ``manifest`` says what the run is, in JSON.
+
+    Raises a StoreError if another process uses the folder, or it holds other files, or cannot be written.
+    """
+    with locked(folder):
+        run = RunFolder(folder, manifest)
+        with run._reading():
+            left = list(folder.glob(".*.tmp"))
+            others = {path.name for path in folder.iterdir()} - {LOCK, *(path.name for path in left)}
+            if others and not any(map(NAME.fullmatch, others)):
+                raise StoreError(f"{folder} is not the folder of a run; give the folder of a run, or a new one.")
+            records = (run._read(path, "checkpoint", []) for _, path in run._files("checkpoint"))
+            run.newest = next(filter(None, records), None)
+        with run._writing(folder):
+            for path in left:
+                path.unlink()
+        yield run
+
+
 class RunFolder:
-    """The folder of one run; use ``open_run``."""
+    """The folder of one run, from ``open_run``; ``newest`` is its last good checkpoint, if there is one."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
         self.folder, self.manifest = folder, manifest
+        self.newest: Record | None = None
         self._chunks = [NO_CHUNK]
         self._saved = 0
 
-    def restore(
-        self, draws: Mapping[str, np.ndarray], state: Mapping[str, np.ndarray]
-    ) -> tuple[int, dict[str, np.ndarray]] | None:
+    def restore(self, draws: Arrays, state: Arrays) -> tuple[int, Arrays] | None:
         """Read the last good checkpoint and the draws before it; remove corrupted and newer files, with a warning.
 
         Args:
@@ -83,25 +102,28 @@ class RunFolder:
                 f"{self.folder} has {done} draws per chain already, more than the {most} asked for; ask for at least "
                 "as many steps, or choose another folder."
             )
-        if found and _states(found.arrays) != _states(state):
+        if found and _shapes(found.arrays) != _shapes(state):
             raise StoreError(f"the states in {self.folder} are those of another sampler; choose another folder.")
-        self._remove(corrupted)
+        with self._writing(self.folder):  # the newest first: being killed here leaves no gap
+            for index, path in self._files("checkpoint"):
+                if index >= self._saved or index in corrupted:
+                    path.unlink()
+            for index, path in self._files("draws"):
+                if index >= len(self._chunks) - 1:
+                    path.unlink()
         if damage:
             where = "the beginning" if found is None else f"draw {done}" if done else "the burn-in"
-            warnings.warn(
-                f"{self.folder} was corrupted ({'; '.join(damage)}): resuming from {where}, the rest is recomputed",
-                DamageWarning,
-                stacklevel=3,
-            )
+            text = f"{self.folder} was corrupted ({'; '.join(damage)}): resuming from {where}, the rest is recomputed"
+            warnings.warn(text, DamageWarning, stacklevel=3)
         return None if found is None else (done, found.arrays)
 
-    def append(self, first: int, draws: Mapping[str, np.ndarray]) -> None:
+    def append(self, first: int, draws: Arrays) -> None:
         """Write a chunk of draws that begins at draw ``first``; arrays have shape (chains, draws, ...)."""
         header = {"kind": "draws", "first": first, "previous": self._chunks[-1].checksum}
         checksum = self._write(f"draws-{len(self._chunks) - 1:06d}", header, draws)
         self._chunks.append(_Chunk(checksum, first + next(iter(draws.values())).shape[1]))
 
-    def save(self, state: Mapping[str, np.ndarray]) -> None:
+    def save(self, state: Arrays) -> None:
         """Write a checkpoint, and remove earlier ones that are near others."""
         header = {"kind": "checkpoint", "after": self._chunks[-1].checksum, "manifest": self.manifest}
         self._write(f"checkpoint-{self._saved:06d}", header, state)
@@ -112,7 +134,7 @@ class RunFolder:
                     path.unlink()
         self._saved += 1
 
-    def _read_chunks(self, draws: Mapping[str, np.ndarray], damage: list[str]) -> list[_Chunk]:
+    def _read_chunks(self, draws: Arrays, damage: list[str]) -> list[_Chunk]:
         """Copy chunks to ``draws``, from the first up to one that is corrupted or missing."""
         chunks = [NO_CHUNK]
         for index in range(len(self._files("draws"))):
@@ -121,7 +143,7 @@ class RunFolder:
             if record is None or [record.header.get(name) for name in ("previous", "first")] != list(last):
                 break
             counts = {array.shape[1:2] for array in record.arrays.values()}
-            if _kinds(record.arrays) != _kinds(draws) or len(counts) != 1:
+            if _shapes(record.arrays, 1) != _shapes(draws, 1) or len(counts) != 1:
                 damage.append(f"draws-{index:06d} has other arrays than the run")
                 break
             start, end = last.end, last.end + counts.pop()[0]
@@ -131,16 +153,6 @@ class RunFolder:
             chunks.append(_Chunk(record.checksum, end))
         return chunks
 
-    def _remove(self, corrupted: list[int]) -> None:
-        """Remove these checkpoints and all newer files, the newest first: being killed here leaves no gap."""
-        with self._writing(self.folder):
-            for index, path in self._files("checkpoint"):
-                if index >= self._saved or index in corrupted:
-                    path.unlink()
-            for index, path in self._files("draws"):
-                if index >= len(self._chunks) - 1:
-                    path.unlink()
-
     def _read(self, path: Path, kind: str, damage: list[str]) -> Record | None:
         try:
             return read_record(path, kind)
@@ -148,7 +160,7 @@ class RunFolder:
             damage.append(str(error))
             return None
 
-    def _write(self, name: str, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    def _write(self, name: str, header: Mapping[str, Any], arrays: Arrays) -> str:
         with self._writing(self.folder / name):
             return write_record(self.folder / name, header, arrays)
 
@@ -165,77 +177,6 @@ class RunFolder:
         return output(path, "written", f"{SAFE}: make room or repair the disk, then repeat the call to resume")
 
 
-def _states(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    return {name: (array.shape, array.dtype) for name, array in arrays.items()}
-
-
-def _kinds(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """All that the arrays of different chunks have in common."""
-    return {name: (a.dtype, a.ndim, a.shape[:1], a.shape[2:]) for name, a in arrays.items()}
-
-
-@contextlib.contextmanager
-def open_run(folder: Path, manifest: dict[str, Any]) -> Iterator[RunFolder]:
-    """Lock a new folder for a run, or that of a run that was begun.
-
-    Args:
-        folder: New, empty, or of an earlier run.
-        manifest: What the run is, any JSON; written if the folder is new.
-
-    Returns:
-        A context with the folder. Its ``manifest`` is that of the earlier run if there is one: compare it.
-
-    Raises:
-        StoreError: Another process uses the folder, or it is not the folder of a run, or cannot be written.
-
-    Examples:
-        with open_run(Path("runs/first"), {"seed": 1}) as run:
-            run.save({"u": np.zeros(3)})
-    """
-    with locked(folder):
-        run = RunFolder(folder, manifest)
-        with run._reading():
-            left = list(folder.glob(".*.tmp"))
-            others = [path for path in folder.iterdir() if path.name != LOCK and path not in left]
-        if others:
-            run.manifest = read_manifest(folder)
-        with run._writing(folder):
-            for path in left:
-                path.unlink()
-        if not (folder / MANIFEST).exists():
-            run._write(MANIFEST, {"kind": "manifest", "manifest": run.manifest}, {})
-        yield run
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """What the run in a folder is; from a checkpoint, with a warning, if the manifest itself is corrupted.
-
-    Args:
-        folder: The folder of a run.
-
-    Returns:
-        The manifest that ``open_run`` was given.
-
-    Raises:
-        StoreError: There is no run that can be read.
-    """
-    problems = []
-    for path in [folder / MANIFEST, *sorted(folder.glob("checkpoint-*"), reverse=True)]:
-        is_manifest = path.name == MANIFEST
-        try:
-            with output(path, "read", "repair the disk, then repeat the call"):
-                manifest = read_record(path, "manifest" if is_manifest else "checkpoint").header.get("manifest")
-            if not isinstance(manifest, dict):
-                raise DamageError(f"{path.name} has no manifest")
-        except DamageError as error:
-            problems.append(str(error))
-            continue
-        if problems:
-            text = f"{folder} was corrupted ({'; '.join(problems)}): {path.name} has a copy of the manifest"
-            warnings.warn(text, DamageWarning, stacklevel=3)
-            with contextlib.suppress(OSError):
-                (folder / MANIFEST).unlink()
-        return manifest
-    raise StoreError(
-        f"{folder} is not the folder of a run ({'; '.join(problems[:3])}); give the folder of a run, or a new one."
-    )
+def _shapes(arrays: Arrays, free: int | None = None) -> dict[str, Any]:
+    """Dtypes and shapes; the length of the axis ``free`` does not matter."""
+    return {k: (a.dtype, [-1 if axis == free else n for axis, n in enumerate(a.shape)]) for k, a in arrays.items()}

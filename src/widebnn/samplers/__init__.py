@@ -16,11 +16,9 @@ from widebnn.errors import WidebnnError, check_choice
 from widebnn.samplers.algorithm import Info, Proposal, SamplingAlgorithm, metropolis
 from widebnn.samplers.elliptical_slice import elliptical_slice
 from widebnn.samplers.hilbert_hmc import hilbert_hmc
-from widebnn.samplers.hmc import hmc
-from widebnn.samplers.langevin import mala, underdamped
-from widebnn.samplers.pcn import pcn
-from widebnn.samplers.pcnl import pcnl
-from widebnn.samplers.rwmh import rwmh
+from widebnn.samplers.hmc import hmc, underdamped
+from widebnn.samplers.langevin import mala, pcnl
+from widebnn.samplers.pcn import pcn, rwmh
 from widebnn.samplers.tuning import Tuner, acceptance_rate, squared_jump, tuned
 
 __all__ = [
@@ -40,26 +38,18 @@ __all__ = [
     "underdamped",
 ]
 
-SAMPLERS: dict[str, Callable[..., SamplingAlgorithm]] = {
-    "rwmh": rwmh,
-    "pcn": pcn,
-    "pcnl": pcnl,
-    "mala": mala,
-    "underdamped": underdamped,
-    "hmc": hmc,
-    "hilbert_hmc": hilbert_hmc,
-    "elliptical_slice": elliptical_slice,
-}
+_ALL = (rwmh, pcn, pcnl, mala, underdamped, hmc, hilbert_hmc, elliptical_slice)
+SAMPLERS: dict[str, Callable[..., SamplingAlgorithm]] = {build.__name__: build for build in _ALL}
 ALIASES = {"lmc": "mala", "auto": "hilbert_hmc"}
 
-TUNERS: dict[str, Callable[[], Tuner]] = {
-    "rwmh": lambda: squared_jump(lambda b: b**2),
-    "pcn": lambda: squared_jump(lambda b: 2 * (1 - jnp.sqrt(1 - b**2))),
-    "pcnl": lambda: acceptance_rate(0.6, first=0.1, most=1.0),
-    "mala": lambda: acceptance_rate(0.574, first=0.01, most=2.0),
-    "underdamped": lambda: acceptance_rate(0.9, first=0.01, most=2.0),
-    "hmc": lambda: acceptance_rate(0.8, first=0.01, most=2.0),
-    "hilbert_hmc": lambda: acceptance_rate(0.8, first=0.1, most=math.pi / 2),
+TUNERS: dict[str, Callable[[int], Tuner]] = {
+    "rwmh": lambda _: squared_jump(lambda b: b**2),
+    "pcn": lambda _: squared_jump(lambda b: 2 * (1 - jnp.sqrt(1 - b**2))),
+    "pcnl": lambda burn_in: acceptance_rate(0.6, first=0.1, most=1.0, burn_in=burn_in),
+    "mala": lambda burn_in: acceptance_rate(0.574, first=0.01, most=2.0, burn_in=burn_in),
+    "underdamped": lambda burn_in: acceptance_rate(0.9, first=0.01, most=2.0, burn_in=burn_in),
+    "hmc": lambda burn_in: acceptance_rate(0.8, first=0.01, most=2.0, burn_in=burn_in),
+    "hilbert_hmc": lambda burn_in: acceptance_rate(0.8, first=0.1, most=math.pi / 2, burn_in=burn_in),
 }
 """How each step size is found; the number is the acceptance rate aimed at."""
 
@@ -90,6 +80,7 @@ def build_sampler(name: str, log_likelihood: Any, burn_in: int = 0, **options: A
         if burn_in < 1:
             raise WidebnnError(f"sampler {name!r} needs a step_size, or a burn_in over which to tune one.")
         build(log_likelihood, step_size=0.1, **options)  # bad options are reported here, outside jit
-        return tuned(lambda step_size: build(log_likelihood, step_size=step_size, **options), TUNERS[name](), burn_in)
+        tuner = TUNERS[name](burn_in)
+        return tuned(lambda step_size: build(log_likelihood, step_size=step_size, **options), tuner, burn_in)
     except TypeError as error:
         raise WidebnnError(f"sampler {name!r}: {str(error).split('() ', 1)[-1]}.") from None

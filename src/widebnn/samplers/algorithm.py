@@ -64,17 +64,14 @@ class SamplingAlgorithm(NamedTuple):
 def metropolis(key: jax.Array, proposal: Proposal, gradients: jax.Array | int = 0) -> tuple[Any, Info]:
     """Accept with probability min(1, exp(log_ratio)); a log ratio that is not finite is a rejection and is counted.
 
-    A likelihood of zero is a plain rejection. Where it is not zero, a ratio of zero comes from a gradient that is
-    infinite or whose square is.
+    A likelihood of zero is a plain rejection; another ratio of zero comes from a gradient whose square is infinite.
     """
     is_zero = (proposal.log_ratio == -jnp.inf) & (proposal.state.log_likelihood == -jnp.inf)
     is_finite = jnp.isfinite(proposal.log_ratio) | is_zero
     log_ratio = jnp.where(is_finite, proposal.log_ratio, -jnp.inf)
-    uniform = jax.random.uniform(key, (), log_ratio.dtype)
-    accept = jnp.log(uniform) < log_ratio
+    accept = jnp.log(jax.random.uniform(key, (), log_ratio.dtype)) < log_ratio
     state = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal.state, proposal.otherwise)
-    rate = jnp.exp(jnp.minimum(log_ratio, 0.0))
-    return state, Info(rate, accept, is_finite, gradients)
+    return state, Info(jnp.exp(jnp.minimum(log_ratio, 0.0)), accept, is_finite, gradients)
 
 
 def metropolis_algorithm(
@@ -85,16 +82,15 @@ def metropolis_algorithm(
 ) -> SamplingAlgorithm:
     """The kernel that draws noise, proposes, and accepts or rejects; ``gradients`` is its cost per step.
 
-    ``draw_options(key)`` draws further arguments of ``propose``, which must not depend on the state; the cost is then
+    ``draw_options(key)`` draws further arguments of ``propose`` that do not depend on the state; the cost is then
     ``gradients(options)``.
     """
 
     def step(key: jax.Array, state: Any) -> tuple[Any, Info]:
         noise_key, accept_key = jax.random.split(key)
-        options = {} if draw_options is None else draw_options(jax.random.fold_in(key, 2))
-        noise = normal_like(noise_key, state.position)
-        cost = gradients if draw_options is None else gradients(options)
-        state, info = metropolis(accept_key, propose(state, noise, **options), cost)
+        options = draw_options(jax.random.fold_in(key, 2)) if draw_options else {}
+        proposal = propose(state, normal_like(noise_key, state.position), **options)
+        state, info = metropolis(accept_key, proposal, gradients(options) if draw_options else gradients)
         return with_turned_frames(state), info
 
     return SamplingAlgorithm(init, step, propose)
@@ -106,7 +102,7 @@ def with_turned_frames(state: Any) -> Any:
     return state._replace(position=position, **({} if momentum is None else {"momentum": momentum}))
 
 
-def step_size_in(step_size: Any, at_most: float | None = None, advice: str = "") -> Any:
+def check_step_size(step_size: Any, at_most: float | None = None, advice: str = "") -> Any:
     """Check a step size that is known; one that is being tuned is traced and passes."""
     if isinstance(step_size, jax.Array):
         return step_size

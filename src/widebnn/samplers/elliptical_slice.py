@@ -8,14 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from widebnn.samplers.algorithm import (
-    Info,
-    LogLikelihood,
-    SamplingAlgorithm,
-    State,
-    plain_init,
-    with_turned_frames,
-)
+from widebnn.samplers.algorithm import Info, LogLikelihood, SamplingAlgorithm, State, plain_init, with_turned_frames
 from widebnn.samplers.tree import combine, normal_like
 
 SHRINKS = 100

@@ -14,9 +14,9 @@ from widebnn.samplers.algorithm import (
     LogLikelihood,
     Proposal,
     SamplingAlgorithm,
+    check_step_size,
     gradient_init,
     metropolis_algorithm,
-    step_size_in,
 )
 from widebnn.samplers.tree import combine, inner
 
@@ -51,7 +51,7 @@ def hilbert_hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int 
     Raises:
         WidebnnError: If an option is out of range.
     """
-    e = step_size_in(step_size, at_most=math.pi, advice="It is an angle.")
+    e = check_step_size(step_size, at_most=math.pi, advice="It is an angle.")
     if num_steps is not None:
         num_steps = check_integer("num_steps", num_steps, 1)
     init = gradient_init(log_likelihood)
@@ -80,12 +80,11 @@ def hilbert_hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int 
 
     if num_steps is not None:
         return metropolis_algorithm(init, propose, num_steps)
-    return metropolis_algorithm(
-        init,
-        propose,
-        lambda options: options["steps"],
-        lambda key: _turn(jax.random.uniform(key, (), minval=0.5, maxval=1.5), e),
-    )
+
+    def draw_turn(key: jax.Array) -> dict[str, jax.Array]:
+        return _turn(jax.random.uniform(key, (), minval=0.5, maxval=1.5), e)
+
+    return metropolis_algorithm(init, propose, lambda options: options["steps"], draw_turn)
 
 
 def _rotate(e: Any, position: Any, momentum: Any) -> tuple[Any, Any]:

@@ -1,21 +1,23 @@
-"""Hamiltonian Monte Carlo with the leapfrog integrator (Duane et al. 1987; Neal 2011)."""
+"""Leapfrog samplers: Hamiltonian Monte Carlo (Duane et al. 1987; Neal 2011) and underdamped Langevin."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
-from widebnn.errors import check_integer
+from widebnn.errors import check_integer, check_real
 from widebnn.samplers.algorithm import (
     GradientState,
     LogLikelihood,
     Proposal,
     SamplingAlgorithm,
+    check_step_size,
     gradient_init,
     metropolis_algorithm,
-    step_size_in,
 )
 from widebnn.samplers.tree import combine, squared_norm_change
 
@@ -52,7 +54,7 @@ def hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int = 10) ->
     Raises:
         WidebnnError: If an option is out of range.
     """
-    e = step_size_in(step_size)
+    e = check_step_size(step_size)
     num_steps = check_integer("num_steps", num_steps, 1)
     init = gradient_init(log_likelihood)
 
@@ -61,3 +63,56 @@ def hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int = 10) ->
         return Proposal(end, state, -energy_change(state, noise, end, momentum))
 
     return metropolis_algorithm(init, propose, gradients=num_steps)
+
+
+class UnderdampedState(NamedTuple):
+    """Position, its log-likelihood and gradient, and the momentum that persists between steps."""
+
+    position: Any
+    log_likelihood: jax.Array
+    gradient: Any
+    momentum: Any
+    has_momentum: jax.Array
+    """False before the first step, which draws all of the momentum."""
+
+
+def underdamped(log_likelihood: LogLikelihood, step_size: float, friction: float = 1.0) -> SamplingAlgorithm:
+    """Underdamped Langevin (Horowitz 1991): refresh part of the momentum, take one leapfrog step.
+
+    p' = exp(-friction e) p + sqrt(1 - exp(-2 friction e)) w, then leapfrog of size e; accept by the change
+    of energy, and on rejection flip the momentum, without which the chain would not be exact.
+    The first step of a chain draws all of its momentum: zero momentum would be so untypical in high dimension that a
+    chain may never get away from it.
+
+    Args:
+        log_likelihood: l(u), the log-density against N(0, I) up to a constant; u is any pytree of arrays.
+        step_size: e, the size of the leapfrog step.
+        friction: Rate at which momentum is forgotten; ``math.inf`` refreshes all of it, which is MALA.
+
+    Returns:
+        The kernel: ``init(position)`` and ``step(key, state)``.
+
+    Raises:
+        WidebnnError: If an option is out of range.
+    """
+    e = check_step_size(step_size)
+    persistence = jnp.exp(-e * check_real("friction", friction, above=0, at_most=math.inf))
+    plain = gradient_init(log_likelihood)
+
+    def init(position: Any) -> UnderdampedState:
+        return UnderdampedState(*plain(position), jax.tree.map(jnp.zeros_like, position), jnp.asarray(False))
+
+    def propose(state: UnderdampedState, noise: Any) -> Proposal:
+        start = GradientState(state.position, state.log_likelihood, state.gradient)
+        keep = jnp.where(state.has_momentum, persistence, 0.0)
+        momentum = combine((keep, state.momentum), (jnp.sqrt(1 - keep * keep), noise))
+        end, end_momentum = leapfrog(plain, e, start, momentum)
+        log_ratio = -energy_change(start, momentum, end, end_momentum)
+        flipped = combine((-1.0, momentum))
+        return Proposal(
+            UnderdampedState(*end, end_momentum, jnp.asarray(True)),
+            UnderdampedState(*start, flipped, jnp.asarray(True)),
+            log_ratio,
+        )
+
+    return metropolis_algorithm(init, propose, gradients=1)

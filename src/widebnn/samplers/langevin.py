@@ -1,24 +1,21 @@
-"""Langevin Monte Carlo: MALA (overdamped) and the underdamped chain with partial momentum refresh."""
+"""Langevin proposals: MALA, and preconditioned Crank-Nicolson Langevin (Cotter, Roberts, Stuart and White 2013)."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from widebnn.errors import check_real
 from widebnn.samplers.algorithm import (
     GradientState,
     LogLikelihood,
     Proposal,
     SamplingAlgorithm,
+    check_step_size,
     gradient_init,
     metropolis_algorithm,
-    step_size_in,
 )
-from widebnn.samplers.hmc import energy_change, leapfrog
 from widebnn.samplers.tree import combine, inner, squared_norm_change
 
 
@@ -40,7 +37,7 @@ def mala(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
     Raises:
         WidebnnError: If an option is out of range.
     """
-    e = step_size_in(step_size)
+    e = check_step_size(step_size)
     a = 1 - e * e / 2
     init = gradient_init(log_likelihood)
 
@@ -61,29 +58,22 @@ def mala(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
     return metropolis_algorithm(init, propose, gradients=1)
 
 
-class UnderdampedState(NamedTuple):
-    """Position, its log-likelihood and gradient, and the momentum that persists between steps."""
-
-    position: Any
-    log_likelihood: jax.Array
-    gradient: Any
-    momentum: Any
-    has_momentum: jax.Array
-    """False before the first step, which draws all of the momentum."""
+def delta_from_step_size(step_size: float) -> Any:
+    """The root in (0, 2] of b^2 = 8 D / (2 + D)^2, for a step size b in (0, 1]."""
+    b = check_step_size(step_size, at_most=1)
+    # D^2 + (4 - 8/b^2) D + 4 = 0; the roots have product 4, so the small one is 4 / the large one.
+    half = 4 / b**2 - 2
+    return 4 / (half + jnp.sqrt(half**2 - 4))
 
 
-def underdamped(log_likelihood: LogLikelihood, step_size: float, friction: float = 1.0) -> SamplingAlgorithm:
-    """Underdamped Langevin (Horowitz 1991): refresh part of the momentum, take one leapfrog step.
+def pcnl(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
+    """Langevin pCN:  v = [(2 - D) u + 2 D g(u) + sqrt(8 D) w] / (2 + D),  log ratio = rho(u, v) - rho(v, u).
 
-    p' = exp(-friction e) p + sqrt(1 - exp(-2 friction e)) w, then leapfrog of size e; accept by the change
-    of energy, and on rejection flip the momentum, without which the chain would not be exact.
-    The first step of a chain draws all of its momentum: zero momentum would be so untypical in high dimension that a
-    chain may never get away from it.
+    rho(u, v) = -l(u) - <v - u, g(u)>/2 - (D/4) <u + v, g(u)> + (D/4) |g(u)|^2,  g = grad l.
 
     Args:
         log_likelihood: l(u), the log-density against N(0, I) up to a constant; u is any pytree of arrays.
-        step_size: e, the size of the leapfrog step.
-        friction: Rate at which momentum is forgotten; ``math.inf`` refreshes all of it, which is MALA.
+        step_size: b = sqrt(8 D) / (2 + D), the coefficient of the noise, at most 1.
 
     Returns:
         The kernel: ``init(position)`` and ``step(key, state)``.
@@ -91,24 +81,21 @@ def underdamped(log_likelihood: LogLikelihood, step_size: float, friction: float
     Raises:
         WidebnnError: If an option is out of range.
     """
-    e = step_size_in(step_size)
-    persistence = jnp.exp(-e * check_real("friction", friction, above=0, at_most=math.inf))
-    plain = gradient_init(log_likelihood)
+    d = delta_from_step_size(step_size)
+    init = gradient_init(log_likelihood)
 
-    def init(position: Any) -> UnderdampedState:
-        return UnderdampedState(*plain(position), jax.tree.map(jnp.zeros_like, position), jnp.asarray(False))
+    def rho(at: GradientState, to: GradientState) -> jax.Array:
+        u, v, g = at.position, to.position, at.gradient
+        along = combine((0.5 + d / 4, v), (-0.5 + d / 4, u), (-d / 4, g))
+        return -at.log_likelihood - inner(along, g)
 
-    def propose(state: UnderdampedState, noise: Any) -> Proposal:
-        start = GradientState(state.position, state.log_likelihood, state.gradient)
-        keep = jnp.where(state.has_momentum, persistence, 0.0)
-        momentum = combine((keep, state.momentum), (jnp.sqrt(1 - keep * keep), noise))
-        end, end_momentum = leapfrog(plain, e, start, momentum)
-        log_ratio = -energy_change(start, momentum, end, end_momentum)
-        flipped = combine((-1.0, momentum))
-        return Proposal(
-            UnderdampedState(*end, end_momentum, jnp.asarray(True)),
-            UnderdampedState(*start, flipped, jnp.asarray(True)),
-            log_ratio,
+    def propose(state: GradientState, noise: Any) -> Proposal:
+        v = combine(
+            ((2 - d) / (2 + d), state.position),
+            (2 * d / (2 + d), state.gradient),
+            (jnp.sqrt(8 * d) / (2 + d), noise),
         )
+        new = init(v)
+        return Proposal(new, state, rho(state, new) - rho(new, state))
 
     return metropolis_algorithm(init, propose, gradients=1)

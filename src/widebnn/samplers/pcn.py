@@ -1,4 +1,4 @@
-"""Preconditioned Crank-Nicolson (Neal 1999; Cotter, Roberts, Stuart and White 2013)."""
+"""Random walks without gradients: random-walk Metropolis-Hastings, and preconditioned Crank-Nicolson."""
 
 from __future__ import annotations
 
@@ -11,15 +11,41 @@ from widebnn.samplers.algorithm import (
     Proposal,
     SamplingAlgorithm,
     State,
+    check_step_size,
     metropolis_algorithm,
     plain_init,
-    step_size_in,
 )
-from widebnn.samplers.tree import combine
+from widebnn.samplers.tree import combine, squared_norm_change
+
+
+def rwmh(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
+    """Random walk:  v = u + b w,  log ratio = l(v) - l(u) - (|v|^2 - |u|^2)/2.
+
+    Not robust in high dimension: the baseline that pCN improves on.
+
+    Args:
+        log_likelihood: l(u), the log-density against N(0, I) up to a constant; u is any pytree of arrays.
+        step_size: b, the coefficient of the noise.
+
+    Returns:
+        The kernel: ``init(position)`` and ``step(key, state)``.
+
+    Raises:
+        WidebnnError: If an option is out of range.
+    """
+    b = check_step_size(step_size)
+
+    def propose(state: State, noise: Any) -> Proposal:
+        v = combine((1.0, state.position), (b, noise))
+        new = State(v, log_likelihood(v))
+        log_ratio = new.log_likelihood - state.log_likelihood - 0.5 * squared_norm_change(v, state.position)
+        return Proposal(new, state, log_ratio)
+
+    return metropolis_algorithm(plain_init(log_likelihood), propose, gradients=0)
 
 
 def pcn(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
-    """Preconditioned Crank-Nicolson:  v = sqrt(1 - b^2) u + b w,  log ratio = l(v) - l(u).
+    """Preconditioned Crank-Nicolson (Cotter et al. 2013):  v = sqrt(1 - b^2) u + b w,  log ratio = l(v) - l(u).
 
     The proposal leaves N(0, I) invariant, so only the log-likelihood enters the ratio, in any dimension.
 
@@ -38,7 +64,7 @@ def pcn(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
         >>> state = kernel.init(jnp.zeros(3))
         >>> state, info = kernel.step(jax.random.key(0), state)  # doctest: +SKIP
     """
-    b = step_size_in(step_size, at_most=1)
+    b = check_step_size(step_size, at_most=1)
     a = jnp.sqrt(1 - b * b)
 
     def propose(state: State, noise: Any) -> Proposal:

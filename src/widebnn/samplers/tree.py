@@ -1,8 +1,12 @@
-"""Vector-space operations on pytrees."""
+"""Vector-space operations on pytrees.
+
+A *block* is a node of a position, itself a pytree, that draws its own noise and has a standard frame: it has
+``dimension``, ``sample_noise(key)`` and ``reframe(momentum)`` (``widebnn.coordinates.lumped``).
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,36 +15,22 @@ from widebnn.noise import standard_normal
 from widebnn.precision import widest_float
 
 
-@runtime_checkable
-class Block(Protocol):
-    """Coordinates that know their own noise; a node of a position, itself a pytree on which vector operations work."""
-
-    dimension: int
-
-    def sample_noise(self, key: jax.Array) -> Any:
-        """N(0, I) in the frame of the block."""
-
-    def reframe(self, momentum: Any) -> tuple[Any, Any]:
-        """Position and momentum (or None) in the standard frame of the position."""
-
-
-def is_block(node: Any) -> bool:
-    """True for nodes of a position that draw their own noise."""
-    return isinstance(node, Block)
+def _is_block(node: Any) -> bool:
+    return hasattr(node, "sample_noise")
 
 
 def dimension(position: Any) -> int:
     """Number of coordinates of a position, or of its shapes."""
-    leaves = jax.tree.leaves(position, is_leaf=is_block)
-    return sum(leaf.dimension if is_block(leaf) else leaf.size for leaf in leaves)
+    leaves = jax.tree.leaves(position, is_leaf=_is_block)
+    return sum(leaf.dimension if _is_block(leaf) else leaf.size for leaf in leaves)
 
 
 def normal_like(key: jax.Array, tree: Any) -> Any:
     """Independent standard normals in the shapes and dtypes of ``tree``; blocks draw their own."""
-    leaves, structure = jax.tree.flatten(tree, is_leaf=is_block)
+    leaves, structure = jax.tree.flatten(tree, is_leaf=_is_block)
     keys = jax.random.split(key, len(leaves))
     draws = [
-        leaf.sample_noise(k) if is_block(leaf) else standard_normal(k, leaf.shape, leaf.dtype)
+        leaf.sample_noise(k) if _is_block(leaf) else standard_normal(k, leaf.shape, leaf.dtype)
         for k, leaf in zip(keys, leaves, strict=True)
     ]
     return jax.tree.unflatten(structure, draws)
@@ -48,15 +38,21 @@ def normal_like(key: jax.Array, tree: Any) -> Any:
 
 def reframe(position: Any, momentum: Any = None) -> tuple[Any, Any]:
     """Blocks of position and momentum in their standard frames; all else is returned as it is."""
-    blocks, structure = jax.tree.flatten(position, is_leaf=is_block)
-    if not any(map(is_block, blocks)):
+    blocks, structure = jax.tree.flatten(position, is_leaf=_is_block)
+    if not any(map(_is_block, blocks)):
         return position, momentum
-    partners = [None] * len(blocks) if momentum is None else jax.tree.leaves(momentum, is_leaf=is_block)
-    pairs = [u.reframe(p) if is_block(u) else (u, p) for u, p in zip(blocks, partners, strict=True)]
+    partners = [None] * len(blocks) if momentum is None else jax.tree.leaves(momentum, is_leaf=_is_block)
+    pairs = [u.reframe(p) if _is_block(u) else (u, p) for u, p in zip(blocks, partners, strict=True)]
     position = jax.tree.unflatten(structure, [u for u, _ in pairs])
     if momentum is not None:
         momentum = jax.tree.unflatten(structure, [p for _, p in pairs])
     return position, momentum
+
+
+def named_leaves(tree: Any, alone: str) -> dict[str, jax.Array]:
+    """The arrays of a pytree by their path; a single one is called ``alone``."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="_") or alone: leaf for path, leaf in leaves}
 
 
 def combine(*terms: tuple[Any, Any]) -> Any:

@@ -23,20 +23,9 @@ class TunedState(NamedTuple):
     steps: jax.Array
     step_size: jax.Array
 
-    @property
-    def position(self) -> Any:
-        """The sampler's position."""
-        return self.inner.position
-
-    @property
-    def log_likelihood(self) -> jax.Array:
-        """The sampler's log-likelihood."""
-        return self.inner.log_likelihood
-
-    @property
-    def gradient(self) -> Any:
-        """The sampler's gradient, nothing if it has none."""
-        return getattr(self.inner, "gradient", ())
+    def __getattr__(self, name: str) -> Any:
+        """Position, log-likelihood and gradient are those of the sampler."""
+        return getattr(self.inner, name)
 
 
 class Tuner(NamedTuple):
@@ -69,24 +58,31 @@ def tuned(build: Callable[[jax.Array], SamplingAlgorithm], tuner: Tuner, burn_in
     return SamplingAlgorithm(init, step)
 
 
-def acceptance_rate(aim: float, first: float, most: float) -> Tuner:
+RESTARTS = (0.1, 0.25, 0.5)
+"""When the search for a step size begins anew, in parts of the burn-in."""
+
+
+def acceptance_rate(aim: float, first: float, most: float, burn_in: int) -> Tuner:
     """Drive the mean acceptance rate to ``aim`` by stochastic approximation (Robbins and Monro; Polyak's averages).
 
     First the order of magnitude: the step size grows by factors of e until a proposal is likelier to be rejected, or
     shrinks until one is likelier to be accepted, and goes half of the last factor back. From there its log moves by
-    2 t^-0.6 (rate - aim), and its average, of recent iterates mostly, is kept. In high dimension the rate falls from
-    one to nothing within a factor of two in the step size: the gentle gain makes short burn-ins end near the aim, where
-    dual averaging swings far and ends too small.
+    2 t^-0.6 (rate - aim), and its average, of recent iterates mostly, is kept: dual averaging swings too far where the
+    rate falls from one to nothing within a factor of two in the step size, as it does in high dimension. At each of
+    ``RESTARTS`` the search begins anew from where it is: a chain on its way to the bulk may need steps a hundred times
+    smaller than later, and the gain would have become too small to follow.
     """
+    restarts = jnp.array([round(part * burn_in) for part in RESTARTS])
 
     def init() -> dict[str, jax.Array]:
         log = jnp.log(jnp.asarray(first))
-        return {"log": log, "mean": log, "t": jnp.zeros(()), "direction": jnp.zeros(())}
+        return {"log": log, "mean": log, "t": jnp.zeros(()), "direction": jnp.zeros(()), "count": jnp.zeros((), int)}
 
     def update(state: Any, step_size: jax.Array, info: Info) -> dict[str, jax.Array]:
         direction = jnp.where(info.acceptance_rate > 0.5, 1.0, -1.0)
-        turned = direction == -state["direction"]
-        t = jnp.where((state["t"] > 0) | turned, state["t"] + 1, 0.0)
+        again = jnp.any(state["count"] == restarts)
+        turned = (direction == -state["direction"]) & ~again
+        t = jnp.where(((state["t"] > 0) & ~again) | turned, state["t"] + 1, 0.0)
         move = jnp.where(
             t == 0,
             direction,
@@ -94,7 +90,8 @@ def acceptance_rate(aim: float, first: float, most: float) -> Tuner:
         )
         log = jnp.minimum(state["log"] + move, jnp.log(most))
         weight = jnp.where(t <= 1, 1.0, jnp.minimum(1.0, 4 / (t + 3)))
-        return {"log": log, "mean": state["mean"] + weight * (log - state["mean"]), "t": t, "direction": direction}
+        mean = state["mean"] + weight * (log - state["mean"])
+        return {"log": log, "mean": mean, "t": t, "direction": direction, "count": state["count"] + 1}
 
     return Tuner(init, lambda state, count: jnp.exp(state["log"]), update, lambda state: jnp.exp(state["mean"]))
 
@@ -102,8 +99,7 @@ def acceptance_rate(aim: float, first: float, most: float) -> Tuner:
 def squared_jump(jump: Callable[[jax.Array], jax.Array], least: float = 1e-3, most: float = 1.0) -> Tuner:
     """Maximise acceptance x squared jump over a geometric grid, climbing from neighbour to neighbour.
 
-    The best acceptance rate depends on the problem (and tends to 1 with the width); the expected squared jump is
-    what matters. The current best grid point and its two neighbours are tried in turn.
+    The best acceptance rate depends on the problem, and tends to 1 with the width; the squared jump is what matters.
     """
     grid = jnp.geomspace(least, most, 25)
     jumps = jump(grid)

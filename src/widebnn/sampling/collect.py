@@ -10,15 +10,14 @@ import jax.numpy as jnp
 
 from widebnn.posteriors import Posterior
 from widebnn.precision import double_precision
-from widebnn.sampling.projections import random_projections
+from widebnn.samplers.tree import named_leaves
 
 Collect = Callable[[jax.Array, Any], dict[str, jax.Array]]
 
 
 def everything(key: jax.Array, position: Any) -> dict[str, jax.Array]:
     """Keep the whole position, one entry per array of the pytree."""
-    leaves = jax.tree_util.tree_leaves_with_path(position)
-    return {jax.tree_util.keystr(path, simple=True, separator="_") or "u": leaf for path, leaf in leaves}
+    return named_leaves(position, "u")
 
 
 def track(target: Posterior, x_test: Any = None, *, projections: int = 100, seed: int = 0) -> Collect:
@@ -62,3 +61,36 @@ def track(target: Posterior, x_test: Any = None, *, projections: int = 100, seed
         return kept
 
     return collect
+
+
+def random_projections(
+    sample_reference: Callable[[jax.Array], Any], count: int, seed: int = 0
+) -> Callable[[Any], jax.Array]:
+    """``count`` linear functionals of a position, each N(0, 1) when the position is N(0, I).
+
+    A direction is a random vector for each vector of the pytree and a random rank-one matrix a b' for each matrix (so
+    that a d x e weight matrix takes d + e numbers and not d e), scaled to unit length as a whole.
+    """
+    leaves = jax.tree.leaves(jax.eval_shape(sample_reference, jax.random.key(0)))
+    with double_precision():
+        keys = jax.random.split(jax.random.key(seed), len(leaves))
+        factors = []
+        squared_length = jnp.zeros(count, jnp.float64)
+        for key, leaf in zip(keys, leaves, strict=True):
+            rows = leaf.shape[0] if leaf.ndim > 1 and leaf.size else 1
+            columns = leaf.size // rows
+            row_key, column_key = jax.random.split(key)
+            left = jax.random.normal(row_key, (count, rows), jnp.float64) if rows > 1 else jnp.ones((count, 1))
+            right = jax.random.normal(column_key, (count, columns), jnp.float64)
+            squared_length += jnp.sum(left**2, axis=1) * jnp.sum(right**2, axis=1)
+            factors.append((left.astype(leaf.dtype), right.astype(leaf.dtype)))
+        scale = (1 / jnp.sqrt(squared_length)).astype(leaves[0].dtype)
+
+    def project(position: Any) -> jax.Array:
+        total = jnp.zeros(count, scale.dtype)
+        for (left, right), leaf in zip(factors, jax.tree.leaves(position), strict=True):
+            matrix = leaf.reshape(left.shape[1], right.shape[1])
+            total = total + jnp.sum(jnp.matmul(left, matrix, precision="highest") * right, axis=1)
+        return total * scale
+
+    return project

@@ -80,13 +80,7 @@ def physical_memory() -> int | None:
 
 
 class Placement:
-    """The devices of chains, and what processes tell each other.
-
-    Args:
-        mesh: From ``device_mesh``, or None for the default device.
-        chains: Number of chains.
-        position: Shapes of a position.
-    """
+    """The devices of chains (of a mesh, or the default one), and what processes tell each other."""
 
     def __init__(self, mesh: Mesh | None, chains: int, position: Any):
         self.mesh, self.chains = mesh, chains
@@ -122,20 +116,15 @@ class Placement:
             return jax.jit(function, **options)
 
         def of_group(*arguments: Any) -> Any:
-            own = [jax.tree.map(lambda leaf: leaf[0], argument) for argument in arguments[: len(arguments) - shared]]
-            result = function(*own, *arguments[len(arguments) - shared :])
-            return jax.tree.map(lambda leaf: leaf[None], result)
+            split = len(arguments) - shared
+            own = jax.tree.map(lambda leaf: leaf[0], arguments[:split])
+            return jax.tree.map(lambda leaf: leaf[None], function(*own, *arguments[split:]))
 
         def wrapped(*arguments: Any) -> Any:
-            specs = [PartitionSpec("chains")] * (len(arguments) - shared) + [PartitionSpec()] * shared
-            return jax.shard_map(
-                of_group,
-                mesh=self.mesh,
-                in_specs=tuple(specs),
-                out_specs=PartitionSpec("chains"),
-                axis_names={"chains"},
-                check_vma=False,
-            )(*arguments)
+            chains = PartitionSpec("chains")
+            specs = (chains,) * (len(arguments) - shared) + (PartitionSpec(),) * shared
+            options: dict[str, Any] = {"axis_names": {"chains"}, "check_vma": False}
+            return jax.shard_map(of_group, mesh=self.mesh, in_specs=specs, out_specs=chains, **options)(*arguments)
 
         places = tuple(map(self._sharding, out)) if type(out) is tuple else self._sharding(out)
         return jax.jit(wrapped, out_shardings=places, **options)
@@ -148,7 +137,12 @@ class Placement:
         places = self._sharding(where)
         if isinstance(places, NamedSharding):
             places = jax.tree.map(lambda _: places, stacked)
-        return jax.tree.map(_put, stacked, places)
+
+        def put(leaf: np.ndarray, sharding: Any) -> jax.Array:
+            # A copy: the devices of a CPU may use the memory of the host, and give it away with the array.
+            return jax.make_array_from_callback(leaf.shape, sharding, lambda index: leaf[index].copy())
+
+        return jax.tree.map(put, stacked, places)
 
     def put_keys(self, keys: Sequence[jax.Array]) -> jax.Array:
         """Keys of each chain of a group, on its devices."""
@@ -171,13 +165,12 @@ class Placement:
         return [jax.tree.map(lambda leaf: leaf[row], whole) for row in range(len(self.groups[0]))]  # noqa: B023
 
     def from_lead(self, array: np.ndarray) -> np.ndarray:
-        """The lead's array, on every process, bit for bit: the others add zeros to its bits."""
+        """The lead's array, on every process, bit for bit: the others add zeros to its bytes."""
         if self.processes == 1:
             return array
-        raw = np.ascontiguousarray(array).tobytes()
-        words = np.frombuffer(raw.ljust(-(-len(raw) // 4) * 4, b"\0"), np.uint32)
-        total = multihost_utils.broadcast_one_to_all(words if self.leads else np.zeros_like(words), self.leads)
-        return np.frombuffer(np.asarray(total).tobytes()[: len(raw)], array.dtype).reshape(array.shape).copy()
+        own = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+        total = multihost_utils.broadcast_one_to_all(own if self.leads else np.zeros_like(own), self.leads)
+        return np.frombuffer(np.asarray(total).tobytes(), array.dtype).reshape(array.shape).copy()
 
     def on_lead(self, function: Callable[[], Any]) -> Any:
         """The result of ``function``, which only the lead calls (None elsewhere); its error is everybody's."""
@@ -189,12 +182,10 @@ class Placement:
                 result = function()
             except WidebnnError as error:
                 problem = error
-        text = str(problem).encode()[:MESSAGE] if problem else b""
-        shared = self.from_lead(np.frombuffer(text.ljust(MESSAGE, b"\0"), np.uint8)).tobytes().rstrip(b"\0")
-        if problem is not None:
-            raise problem
+        text = np.array(str(problem or "").encode(), f"S{MESSAGE}")
+        shared = self.from_lead(text).item()
         if shared:
-            raise StoreError(shared.decode(errors="replace"))
+            raise problem or StoreError(shared.decode(errors="replace"))
         return result
 
     def agree(self, count: int, due: bool, stop: bool) -> tuple[int, bool, bool]:
@@ -227,7 +218,11 @@ def position_shardings(position: Any, mesh: Mesh) -> Any:
     Hidden units are the columns of ``layers`` and ``carried`` of function coordinates.
     """
     units = mesh.devices.shape[1]
-    nodes = [node for node in jax.tree.leaves(position, is_leaf=_is_function) if _is_function(node)]
+
+    def is_function(node: Any) -> bool:
+        return isinstance(node, (FunctionPosition, FullPosition))
+
+    nodes = [node for node in jax.tree.leaves(position, is_leaf=is_function) if is_function(node)]
     if units > 1 and not nodes:
         raise WidebnnError(
             "only targets in function coordinates have units to divide: use coordinates='function', or a mesh with "
@@ -243,12 +238,3 @@ def position_shardings(position: Any, mesh: Mesh) -> Any:
         return NamedSharding(mesh, PartitionSpec("chains", None, "units"))
 
     return jax.tree.map(sharding, position)
-
-
-def _is_function(node: Any) -> bool:
-    return isinstance(node, (FunctionPosition, FullPosition))
-
-
-def _put(leaf: np.ndarray, sharding: Any) -> jax.Array:
-    # A copy: the devices of a CPU may use the memory of the host, and give it away with the array.
-    return jax.make_array_from_callback(leaf.shape, sharding, lambda index: leaf[index].copy())

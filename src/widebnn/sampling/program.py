@@ -6,8 +6,9 @@ number of chains or the progress display. All chains run the same compiled singl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,30 +25,8 @@ BUFFER_BYTES = 2**26
 """How much a chunk may hold on the device before it is moved to the host."""
 STATISTICS: dict[str, Any] = {"lp": np.float64, "acceptance_rate": np.float64, "accepted": np.float64}
 STATISTICS |= {"nonfinite": np.int64, "gradients": np.int64}
-
-
-class Totals(NamedTuple):
-    """Running sums over steps."""
-
-    acceptance_rate: jax.Array
-    accepted: jax.Array
-    nonfinite: jax.Array
-    gradients: jax.Array
-
-    def add(self, info: Any) -> Totals:
-        """Include one step."""
-        return Totals(
-            self.acceptance_rate + info.acceptance_rate,
-            self.accepted + info.is_accepted,
-            self.nonfinite + ~info.is_finite,
-            self.gradients + info.gradients,
-        )
-
-    @classmethod
-    def zero(cls) -> Totals:
-        """No steps yet."""
-        count = jnp.zeros((), jnp.int64)
-        return cls(jnp.zeros((), jnp.float64), count, count, count)
+TOTALS = tuple(STATISTICS)[1:]
+"""Sums over steps, or means where the statistic of a draw is a float."""
 
 
 class Chains:
@@ -90,21 +69,27 @@ class Chains:
         self._program = _compile(self.place, gather, state, self.buffers[0], key, zero, zero, zero)
 
     def advance(self, t: int, count: int) -> np.ndarray:
-        """Make ``count`` steps from step t on, of which nothing is kept; chains x sums of ``Totals``.
+        """Make ``count`` steps from step t on, of which nothing is kept; chains x sums of TOTALS.
 
         It is one draw after so many steps, so that one program serves burn-in and draws.
         """
-        rows = [statistics for statistics, _ in self.gather(t, 1, count)]
-        weights = {"acceptance_rate": count, "accepted": count, "nonfinite": 1, "gradients": 1}
+        self._run(t, 1, count)
+        rows = [own for statistics, _ in self.buffers for own in self.place.to_host(statistics)]
+        weights = {name: count if STATISTICS[name] is np.float64 else 1 for name in TOTALS}
         return np.array([[row[name][0] * weight for name, weight in weights.items()] for row in rows], np.float64)
 
-    def gather(self, t: int, count: int, thin: int | None = None) -> list[Any]:
-        """Make ``count`` draws, each after ``thin`` steps, from step t on; for each chain (statistics, kept).
+    def gather(self, t: int, count: int) -> list[Any]:
+        """Make ``count`` draws, each after ``thin`` steps, from step t on; for each chain (statistics, kept)."""
+        self._run(t, count, self.thin)
+        return [rows for buffers in self.buffers for rows in self.place.to_host(buffers)]
+
+    def _run(self, t: int, count: int, thin: int) -> None:
+        """Run the program of every group.
 
         XLA runs a program with a loop in the thread that calls it, and much of a step keeps one core busy only: on the
         CPU every group has a thread, and at most as many run at a time as there are cores.
         """
-        shared = np.int64(t), np.int64(count), np.int64(thin or self.thin)
+        shared = np.int64(t), np.int64(count), np.int64(thin)
         groups = self.states, self.buffers, self.step_keys
 
         def run(*own: Any) -> Any:
@@ -116,9 +101,7 @@ class Chains:
                 outputs = list(threads.map(run, *groups))
         else:
             outputs = jax.block_until_ready([self._program(*own, *shared) for own in zip(*groups, strict=True)])
-        self.states = [state for state, _ in outputs]
-        self.buffers = [buffers for _, buffers in outputs]
-        return [rows for buffers in self.buffers for rows in self.place.to_host(buffers)]
+        self.states, self.buffers = map(list, zip(*outputs, strict=True))
 
     def at_start(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The log-likelihood of every chain, and what ``collect`` returns for the first."""
@@ -128,18 +111,15 @@ class Chains:
 
     def to_host(self) -> dict[str, np.ndarray]:
         """The arrays of the states, numbered, stacked along a leading chain axis."""
-        states = [state for group in self.states for state in self.place.to_host(group)]
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
-        return {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(stacked))}
+        states = [jax.tree.leaves(state) for group in self.states for state in self.place.to_host(group)]
+        return {str(i): np.stack(leaves) for i, leaves in enumerate(zip(*states, strict=True))}
 
-    def from_host(self, arrays: dict[str, np.ndarray]) -> None:
+    def from_host(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Put back what ``to_host`` returned."""
         places, structure = self.place.places(self.states[0]), jax.tree.structure(self.states[0])
-
-        def state(chain: Any) -> Any:
-            return jax.tree.unflatten(structure, [arrays[str(i)][chain] for i in range(structure.num_leaves)])  # type: ignore[attr-defined]
-
-        self.states = [self.place.put([state(chain) for chain in group], places) for group in self.place.groups]
+        leaves = [arrays[str(i)] for i in range(structure.num_leaves)]  # type: ignore[attr-defined]
+        states = [jax.tree.unflatten(structure, own) for own in zip(*leaves, strict=True)]
+        self.states = [self.place.put([states[chain] for chain in group], places) for group in self.place.groups]
 
     def _keys(self, keys: list[jax.Array]) -> list[jax.Array]:
         return [self.place.put_keys([keys[chain] for chain in group]) for group in self.place.groups]
@@ -150,33 +130,29 @@ class Chains:
         finite = _is_finite(state.position), _is_finite(getattr(state, "gradient", ()))
         return state, (*finite, state.log_likelihood)
 
-    def _advance(self, state: Any, chain_key: Any, t: Any, count: Any) -> Any:
-        def body(i: Any, carry: Any) -> Any:
-            state, totals = carry
-            step_key, _ = jax.random.split(jax.random.fold_in(chain_key, t + i))
-            state, info = self.algorithm.step(step_key, state)
-            return state, totals.add(info)
-
-        return jax.lax.fori_loop(0, count, body, (state, Totals.zero()))
-
     def _gather(self, state: Any, buffers: Any, chain_key: Any, t: Any, count: Any, thin: Any) -> Any:
-        def body(i: Any, carry: Any) -> Any:
-            state, buffers = carry
-            first = t + i * thin
-            state, totals = self._advance(state, chain_key, first, thin)
-            _, collect_key = jax.random.split(jax.random.fold_in(chain_key, first + thin - 1))
-            statistics = {
-                "lp": state.log_likelihood,
-                "acceptance_rate": totals.acceptance_rate / thin,
-                "accepted": totals.accepted / thin,
-                "nonfinite": totals.nonfinite,
-                "gradients": totals.gradients,
-            }
-            row = statistics, self.collect(collect_key, state.position)
-            buffers = jax.tree.map(lambda b, r: b.at[i].set(r.astype(b.dtype)), buffers, row)
-            return state, buffers
+        """The program: ``count`` draws of one chain, each after ``thin`` steps, in the first rows of the buffers."""
 
-        return jax.lax.fori_loop(0, count, body, (state, buffers))
+        def step(i: Any, carry: Any) -> Any:
+            state, (rate, accepted, nonfinite, gradients) = carry
+            step_key, _ = jax.random.split(jax.random.fold_in(chain_key, i))
+            state, info = self.algorithm.step(step_key, state)
+            totals = rate + info.acceptance_rate, accepted + info.is_accepted, nonfinite + ~info.is_finite
+            return state, (*totals, gradients + info.gradients)
+
+        def draw(i: Any, carry: Any) -> Any:
+            state, buffers = carry
+            first, zero = t + i * thin, jnp.zeros((), jnp.int64)
+            totals = jnp.zeros((), jnp.float64), zero, zero, zero
+            state, totals = jax.lax.fori_loop(first, first + thin, step, (state, totals))
+            _, collect_key = jax.random.split(jax.random.fold_in(chain_key, first + thin - 1))
+            statistics = dict(zip(TOTALS, totals, strict=True))
+            for name in ("acceptance_rate", "accepted"):
+                statistics[name] /= thin
+            row = statistics | {"lp": state.log_likelihood}, self.collect(collect_key, state.position)
+            return state, jax.tree.map(lambda b, r: b.at[i].set(r.astype(b.dtype)), buffers, row)
+
+        return jax.lax.fori_loop(0, count, draw, (state, buffers))
 
 
 def _compile(place: Placement, function: Any, *arguments: Any) -> Any:
@@ -194,10 +170,10 @@ def _compile(place: Placement, function: Any, *arguments: Any) -> Any:
 
 def _split(initial: Any, position: Any, chains: int) -> list[Any]:
     """The caller's positions of all chains, chain by chain."""
-    shapes = [(chains, *leaf.shape) for leaf in jax.tree.leaves(position)]
-    same = jax.tree.structure(initial) == jax.tree.structure(position)  # type: ignore[operator]
-    if not same or [np.shape(leaf) for leaf in jax.tree.leaves(initial)] != shapes:
-        expected = jax.tree.unflatten(jax.tree.structure(position), shapes)
+    (leaves, found), (wanted, structure) = jax.tree.flatten(initial), jax.tree.flatten(position)
+    shapes = [(chains, *leaf.shape) for leaf in wanted]
+    if [found, *map(np.shape, leaves)] != [structure, *shapes]:
+        expected = jax.tree.unflatten(structure, shapes)
         raise WidebnnError(f"initial must hold one position per chain, shapes {expected}.")
 
     def of(chain: Any) -> Any:
@@ -213,15 +189,9 @@ def _is_finite(tree: Any) -> jax.Array:
 def _check_start(health: list[Any]) -> None:
     """Refuse a start from which every step would be rejected, or that would be kept for ever."""
     for chain, (position, gradient, value) in enumerate(health):
-        if not position:
-            problem = "the position is not finite"
-        elif not np.isfinite(value):
-            problem = f"the log-likelihood is {value}"
-        elif not gradient:
-            problem = "the gradient of the log-likelihood is not finite"
-        else:
-            continue
-        raise WidebnnError(
-            f"{problem} at the start of chain {chain}: no step from there can be judged. "
-            "Check the target for overflow, try dtype='float64', or pass other initial positions."
-        )
+        if not (position and gradient and np.isfinite(value)):
+            what = "position" if not position else "gradient" if np.isfinite(value) else f"log-likelihood ({value})"
+            raise WidebnnError(
+                f"the {what} is not finite at the start of chain {chain}: no step from there can be judged. "
+                "Check the target for overflow, try dtype='float64', or pass other initial positions."
+            )

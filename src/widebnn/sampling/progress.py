@@ -75,6 +75,11 @@ class Progress(_Bar):
         self._done = self._skipped = steps
         self._display.update(self._task, completed=steps)
 
+    def set_total(self, total: int) -> None:
+        """How many steps there will be, as far as is known now."""
+        self._total = total
+        self._display.update(self._task, total=total)
+
     def update(self, phase: str, steps: int, acceptance: float) -> None:
         """Move on by ``steps`` steps with this mean acceptance rate."""
         old = self._acceptance

@@ -26,10 +26,8 @@ Two such changes leave the distribution of the draws as it is, and stop a chain 
 gradient is no more than a bad proposal; and in function coordinates of a deep network the roots of nearly singular
 kernels depend on rounding, but any root gives the right distribution (function_space.py).
 """
-STUCK = 0.01
-"""A chain that accepts less than this does not move ..."""
-ENOUGH = 100
-"""... if it has made so many steps."""
+STUCK, ENOUGH = 0.01, 100
+"""A chain that accepts less than STUCK in at least ENOUGH steps does not move."""
 GENTLE = 100.0
 """A gradient's error is relative to the gradient, or to this if that is more: a small gradient does no harm."""
 START_STEPS = (0.1,)
@@ -43,15 +41,7 @@ def precision_error(target: Target) -> Callable[[Any, Any, Any], jax.Array] | No
     For the proposal v = sqrt(1 - step^2) u + step w and the exact log-likelihood l in float64, the error of
     l(v) - l(u) divided by max(1, |l(v) - l(u)|): far from the bulk, where a chain may start, ratios are huge and an
     error in them decides nothing. Where only gradients are in float32, the relative error of the gradient at u.
-
-    Args:
-        target: The target of the chains.
-
-    Returns:
-        (u, w, step) -> that error, or None where everything is in float64.
-
-    Examples:
-        >>> error = precision_error(widebnn.posterior(network, x, y))  # doctest: +SKIP
+    Returns (u, w, step) -> that error, or None where everything is in float64.
     """
     dtype = getattr(target, "dtype", "float64")
     if dtype == "float64":
@@ -78,20 +68,17 @@ def _unless_exact_fails(error: jax.Array, exact: jax.Array) -> jax.Array:
     return jnp.where(jnp.isfinite(exact), jnp.where(jnp.isnan(error), jnp.inf, error), 0.0)
 
 
-def _has_kernel_roots(target: Target) -> bool:
-    is_function = getattr(getattr(target, "coordinates", None), "name", "") == "function"
-    return is_function and len(target.network.widths) > 1  # type: ignore[attr-defined]
-
-
 class PrecisionCheck:
     """The comparison for the chains of one call of sample(), which must have been started."""
 
     def __init__(self, chains: Chains):
-        self.chains = chains
-        error = precision_error(chains.target)
+        self.chains, target = chains, chains.target
+        error = precision_error(target)
         self.error = None if error is None else chains.place.jit(error, shared=1)
-        self.mixed = getattr(chains.target, "dtype", None) == "mixed"
-        self.exact_anyway = self.mixed or _has_kernel_roots(chains.target)
+        self.mixed = getattr(target, "dtype", None) == "mixed"
+        is_function = getattr(getattr(target, "coordinates", None), "name", "") == "function"
+        has_roots = is_function and len(target.network.widths) > 1  # type: ignore[attr-defined]
+        self.exact_anyway = self.mixed or has_roots
         self.warned = False
 
     def at_start(self) -> None:
@@ -101,27 +88,21 @@ class PrecisionCheck:
             self._warn(f"{self._change(error)} at the start")
 
     def in_bulk(self, when: str, gradients: bool, acceptance: float, steps: int) -> None:
-        """Warn once, or stop, where the chains are.
+        """Warn once, or stop, where the chains are ``when``, after so many ``steps`` with such an ``acceptance`` rate.
 
-        Args:
-            when: Words for the message.
-            gradients: Whether the sampler uses any.
-            acceptance: Its acceptance rate in the last ``steps`` steps.
-            steps: Number of these steps.
-
-        Raises:
-            PrecisionError: Rounding decides what is accepted, or keeps a chain where it is.
+        Raises a PrecisionError if rounding decides what is accepted, or keeps a chain where it is.
         """
-        if self.mixed and not gradients:
+        if self.mixed and not gradients:  # nobody uses them
             return
         error = self._worst(BULK_STEPS)
         stuck = steps >= ENOUGH and acceptance < STUCK
+        text = f"{self._change(error)} where the chains are {when}"
         if error >= HOPELESS and (stuck or not self.exact_anyway):
             so = f"only {acceptance:.1%} of the steps are accepted" if stuck else "rounding decides what is accepted"
-            raise PrecisionError(f"{self._change(error)} where the chains are {when}, and {so}: {self._advice()}.")
+            raise PrecisionError(f"{text}, and {so}: {self._advice()}.")
         if error >= BULK_TOLERANCE and not self.warned:
             self.warned = True
-            self._warn(f"{self._change(error)} where the chains are {when}")
+            self._warn(text)
 
     def _worst(self, steps: Sequence[float]) -> float:
         """The largest error of all chains."""

@@ -7,7 +7,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,9 @@ from widebnn.sampling.trace import Plan, Saver, Trace
 
 CHUNK_SECONDS = 0.5
 """How long a compiled chunk should take: the latency of Ctrl-C and of the progress display."""
+Until = Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], int]
+EVERY = 20
+"""Draws after which ``until`` is asked: never in between, so that a resumed run ends where another would."""
 LEAST_DRAWS = 10
 """Draws per chain that a limit of time leaves: with fewer of them nothing could be said about the chains."""
 
@@ -52,6 +55,7 @@ def sample(
     store: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
     max_seconds: float | None = None,
+    until: Until | None = None,
     mesh: Mesh | None = None,
     **options: Any,
 ) -> Result:
@@ -78,6 +82,8 @@ def sample(
         checkpoint_seconds: Time between checkpoints; Ctrl-C and SIGTERM write one too.
         max_seconds: End once the call has taken so long: without draws in the burn-in, and with at least ten per chain
             after it. How many depends on the speed of the machine; each is the same as without a limit.
+        until: (statistics, draws) -> number of draws per chain to end with, asked after every 20 draws with all so far,
+            arrays of chains x draws x ...; ``steps`` is then the most.
         mesh: Devices for the chains and hidden units (``widebnn.device_mesh``), also of several processes that all
             make this call; the draws are the same up to the rounding of sums over units.
         **options: Options of the sampler, for example ``step_size=0.1``.
@@ -98,53 +104,38 @@ def sample(
     plan = Plan.checked(steps, burn_in, thin, chains, seed)
     limit = math.inf if max_seconds is None else check_real("max_seconds", max_seconds, at_least=0, at_most=math.inf)
     interval = None if store is None else check_real("checkpoint_seconds", checkpoint_seconds, at_least=0)
-    _refuse_tracers(target, initial)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((initial, jnp.add(0, 0)))):
+        raise WidebnnError(
+            "sample() compiles and runs programs of its own and cannot be called inside jax.jit, jax.vmap or jax.grad: "
+            "call it outside, or use the samplers in widebnn.samplers there, whose init and step can be traced."
+        )
     with double_precision(), one_blas_thread(), contextlib.ExitStack() as stack:
-        algorithm = _algorithm(sampler, target, plan.burn_in, options)
+        if not isinstance(sampler, SamplingAlgorithm):
+            algorithm = build_sampler(sampler, target.log_likelihood, plan.burn_in, **options)
+        elif options:
+            raise WidebnnError(f"options {sorted(options)} need the sampler's name, not a built sampler.")
+        else:
+            algorithm = sampler
         place = Placement(mesh, plan.chains, position_shapes(target))
         stack.enter_context(place.together())
         started = time.perf_counter()
         states = Chains(target, algorithm, collect or everything, place, plan.thin)
         trace = Trace.empty(plan, states)
-        precision = _start(states, plan, initial)
+        states.start(plan.seed, initial)
+        precision = PrecisionCheck(states)
+        precision.at_start()
+        states.compile(plan.draws)
         trace.compile_seconds = time.perf_counter() - started
         saver = Saver(states, trace, interval)
         if store is not None:
-            settings = {"sampler": sampler if isinstance(sampler, str) else "custom", **options, **plan.settings()}
-            saver.open(Path(store), describe(target, settings, *states.at_start(), place.units), stack)
-            saver.restore(plan.burn_in)
-        interrupted = _run(states, plan, trace, saver, precision, progress if place.leads else False, began + limit)
+            name = sampler if isinstance(sampler, str) else "custom"
+            settings = {"sampler": name, **options, **plan._asdict()}
+            del settings["draws"]
+            saver.resume(Path(store), describe(target, settings, place.units), stack)
+        show = progress if place.leads else False
+        interrupted = _run(states, plan, trace, saver, precision, show, began + limit, until)
         _warn_of_nonfinite(plan, trace)
         return trace.result(target, plan, states, interrupted)
-
-
-def _refuse_tracers(target: Target, initial: Any) -> None:
-    """One sentence instead of JAX's own, from somewhere inside, where sample() is called under a transformation."""
-    leaves = jax.tree.leaves((initial, getattr(target, "y", None), jnp.add(0, 0)))
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        raise WidebnnError(
-            "sample() compiles and runs programs of its own and cannot be called inside jax.jit, jax.vmap or jax.grad: "
-            "call it outside, or use the samplers in widebnn.samplers there, whose init and step can be traced."
-        )
-
-
-def _algorithm(
-    sampler: str | SamplingAlgorithm, target: Target, burn_in: int, options: dict[str, Any]
-) -> SamplingAlgorithm:
-    if not isinstance(sampler, SamplingAlgorithm):
-        return build_sampler(sampler, target.log_likelihood, burn_in, **options)
-    if options:
-        raise WidebnnError(f"options {sorted(options)} need the sampler's name, not a built sampler.")
-    return sampler
-
-
-def _start(states: Chains, plan: Plan, initial: Any) -> PrecisionCheck:
-    """Start the chains, check the precision there and compile."""
-    states.start(plan.seed, initial)
-    precision = PrecisionCheck(states)
-    precision.at_start()
-    states.compile(plan.draws)
-    return precision
 
 
 def _run(
@@ -155,13 +146,14 @@ def _run(
     precision: PrecisionCheck,
     show: bool | RichProgress | None,
     deadline: float,
+    until: Until | None,
 ) -> bool:
     """Burn in and draw until all is done or the deadline has passed; whether Ctrl-C ended it."""
     whole = plan.burn_in + plan.draws * plan.thin
     with Progress(whole, plan.chains, show) as bar, Stop(saver.interval is not None) as stop:
         bar.skip(trace.burned + trace.done * plan.thin)
         is_fresh = trace.done == 0
-        for t, count in _chunks(trace.burned, plan.burn_in, plan.burn_in, stop, saver, deadline, least=0):
+        for t, count in _chunks(trace.burned, lambda _: plan.burn_in, plan.burn_in, stop, saver, deadline, least=0):
             totals = states.advance(t, count)
             trace.burn_totals += totals.sum(axis=0)
             trace.burned = t + count
@@ -172,7 +164,18 @@ def _run(
             precision.in_bulk("after warm-up", trace.burn_totals[3] > 0, rate, trace.burned)
         before, began = trace.seconds, time.perf_counter()
         draws = plan.draws if is_burned else 0
-        for start, count in _chunks(trace.done, draws, states.rows, stop, saver, deadline):
+        wanted = draws
+
+        def goal(done: int) -> int:
+            nonlocal wanted
+            if until is not None and done and done % EVERY == 0:
+                so_far = ({name: a[:, :done] for name, a in part.items()} for part in (trace.stats, trace.kept))
+                wanted = min(math.ceil(until(*so_far) / EVERY) * EVERY, draws)
+                bar.set_total(plan.burn_in + max(wanted, done) * plan.thin)
+            return wanted
+
+        most = states.rows if until is None else min(states.rows, EVERY)
+        for start, count in _chunks(trace.done, goal, most, stop, saver, deadline):
             trace.keep(states.gather(plan.burn_in + start * plan.thin, count), count)
             trace.seconds = before + time.perf_counter() - began
             bar.update("sampling", count * plan.thin, trace.stats["acceptance_rate"][:, start : trace.done].mean())
@@ -187,13 +190,19 @@ def _run(
 
 
 def _chunks(
-    start: int, total: int, most: int, stop: Stop, saver: Saver, deadline: float, least: int = LEAST_DRAWS
+    start: int,
+    goal: Callable[[int], int],
+    most: int,
+    stop: Stop,
+    saver: Saver,
+    deadline: float,
+    least: int = LEAST_DRAWS,
 ) -> Iterator[tuple[int, int]]:
     """(start, count) of chunks of about CHUNK_SECONDS each, with checkpoints between; ``least`` whatever the time."""
     count, due = 1, False
-    while start < total:
+    while start < (total := goal(start)):
         end = min(total, max(start, least)) if time.perf_counter() > deadline else total
-        count = min(max(count, 1), most, end - start)
+        count = min(max(count, 1), most - start % most, end - start)
         count, due, stop.asked = saver.states.place.agree(count, due, stop.asked)
         if due:
             saver.write()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType
 from typing import Any
 
 
@@ -12,21 +11,18 @@ class Stop:
     """While it is entered, the first Ctrl-C only sets ``asked``; the second is a KeyboardInterrupt.
 
     With ``terminate`` SIGTERM sets it too, and ``pass_on`` sends it on once everything is saved. Only the main
-    thread gets signals; elsewhere this does nothing.
+    thread gets signals; elsewhere this does nothing. A program that ignores a signal, or handles it, keeps doing so.
     """
 
     def __init__(self, terminate: bool):
-        self.asked = False
+        self.asked = self._terminated = False
         self._signals = [signal.SIGINT, signal.SIGTERM] if terminate else [signal.SIGINT]
         self._before: dict[int, Any] = {}
-        self._terminated = False
 
     def __enter__(self) -> Stop:
-        if threading.current_thread() is threading.main_thread():
-            for number in self._signals:
-                # A program that ignores it, or has its own handler, keeps that.
-                if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                    self._before[number] = signal.signal(number, self._handle)
+        for number in self._signals if threading.current_thread() is threading.main_thread() else []:
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -38,7 +34,7 @@ class Stop:
         if self._terminated:
             signal.raise_signal(signal.SIGTERM)
 
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
+    def _handle(self, number: int, _frame: object) -> None:
         if number == signal.SIGTERM:
             self._terminated = True
         elif self.asked:

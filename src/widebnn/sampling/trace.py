@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from widebnn.errors import StoreError, WidebnnError, check_integer
 from widebnn.runs.folder import RunFolder, open_run
 from widebnn.samplers.target import Target
-from widebnn.sampling.manifest import check_same
+from widebnn.sampling.manifest import PREFIX, START, check_same
 from widebnn.sampling.program import Chains
 from widebnn.sampling.result import Result
 
@@ -25,8 +26,7 @@ STORE_BYTES = 2**33
 """How much the stored draws may take before sample() refuses and asks for a smaller collect."""
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """How long chains are, and how many."""
 
     draws: int
@@ -38,18 +38,11 @@ class Plan:
     @classmethod
     def checked(cls, steps: int, burn_in: int, thin: int, chains: int, seed: int) -> Plan:
         """From the arguments of sample()."""
-        burn_in = check_integer("burn_in", burn_in, 0)
-        thin = check_integer("thin", thin, 1)
-        steps = check_integer("steps", steps, 1)
-        chains = check_integer("chains", chains, 1, MOST_CHAINS)
-        seed = check_integer("seed", seed, 0)
-        if steps < thin:
+        draws = check_integer("steps", steps, 1) // check_integer("thin", thin, 1)
+        if draws == 0:
             raise WidebnnError(f"thin={thin} keeps nothing of {steps} steps; use thin of at most {steps}.")
-        return cls(steps // thin, burn_in, thin, chains, seed)
-
-    def settings(self) -> dict[str, int]:
-        """What a resumed run must have in common."""
-        return {"burn_in": self.burn_in, "thin": self.thin, "chains": self.chains, "seed": self.seed}
+        chains = check_integer("chains", chains, 1, MOST_CHAINS)
+        return cls(draws, check_integer("burn_in", burn_in, 0), int(thin), chains, check_integer("seed", seed, 0))
 
 
 @dataclass
@@ -63,7 +56,7 @@ class Trace:
     burned: int = 0
     """Steps of burn-in per chain."""
     burn_totals: np.ndarray = field(default_factory=lambda: np.zeros(4))
-    """Sums over chains and burn-in of what ``widebnn.sampling.program.Totals`` counts."""
+    """Sums over chains and burn-in of what ``widebnn.sampling.program.TOTALS`` names."""
     seconds: float = 0.0
     compile_seconds: float = 0.0
 
@@ -93,8 +86,8 @@ class Trace:
 
     def result(self, target: Target, plan: Plan, states: Chains, interrupted: bool) -> Result:
         """What sample() returns."""
-        sizes = [size for state in states.states for size in states.place.to_host(getattr(state, "step_size", None))]
-        last = [position for state in states.states for position in states.place.to_host(state.position)]
+        parts = [(state.position, getattr(state, "step_size", None)) for state in states.states]
+        last, sizes = zip(*(own for part in parts for own in states.place.to_host(part)), strict=True)
         return Result(
             draws={name: array[:, : self.done] for name, array in self.kept.items()},
             stats={name: array[:, : self.done] for name, array in self.stats.items()},
@@ -122,29 +115,29 @@ class Saver:
         self.stored = 0
         self.saved_at, self.wait = time.perf_counter(), interval or 0.0
 
-    def open(self, folder: Path, manifest: dict[str, Any], stack: contextlib.ExitStack) -> None:
-        """Lock the folder, and refuse it if it holds another run."""
+    def resume(self, folder: Path, manifest: dict[str, Any], stack: contextlib.ExitStack) -> None:
+        """Lock the folder, refuse it if it holds another run, and resume from the last good checkpoint."""
+        trace, place = self.trace, self.states.place
+        values, collected = self.states.at_start()
+        self.start = {**collected, START: values}
+        state = self._state()
 
-        def opened() -> RunFolder:
-            run = stack.enter_context(open_run(folder, manifest))
-            check_same(folder, run.manifest, manifest)
-            return run
+        def opened() -> Any:
+            self.folder = stack.enter_context(open_run(folder, manifest))
+            if self.folder.newest is not None:
+                check_same(folder, self.folder.newest, manifest, self.start)
+            found = self.folder.restore(trace.arrays(), state)
+            if found and not 0 <= found[1]["burned"] <= manifest["burn_in"]:
+                raise StoreError(f"{folder} has a wrong number of steps of burn-in; choose another folder.")
+            return found
 
-        self.folder = self.states.place.on_lead(opened)
-
-    def restore(self, burn_in: int) -> None:
-        """Resume from the last good checkpoint."""
-        trace, place, state = self.trace, self.states.place, self._state()
-        found = place.on_lead(lambda: self.folder.restore(trace.arrays(), state) if self.folder else None)
-        done, state = found or (-1, state)
+        done, state = place.on_lead(opened) or (-1, state)
         done = int(place.from_lead(np.array(done)))
         if done < 0:
             return
         state = {name: place.from_lead(array) for name, array in state.items()}
         trace.done = self.stored = done
         trace.burned, trace.seconds, trace.burn_totals = int(state["burned"]), float(state["seconds"]), +state["totals"]
-        if not 0 <= trace.burned <= burn_in:
-            raise StoreError(f"the store has {trace.burned} of {burn_in} steps of burn-in; choose another folder.")
         for array in trace.arrays().values():
             array[:, :done] = place.from_lead(array[:, :done])
         self.states.from_host(state)
@@ -170,7 +163,7 @@ class Saver:
         self.stored, self.saved_at = self.trace.done, time.perf_counter()
         self.wait = max(self.interval, (self.saved_at - began) / CHECKPOINT_SHARE)
 
-    def _state(self) -> dict[str, np.ndarray]:
-        trace = self.trace
-        numbers = {"burned": trace.burned, "seconds": trace.seconds, "totals": trace.burn_totals}
-        return {name: np.array(value) for name, value in numbers.items()} | self.states.to_host()
+    def _state(self) -> Mapping[str, np.ndarray]:
+        numbers = {"burned": self.trace.burned, "seconds": self.trace.seconds, "totals": self.trace.burn_totals}
+        start = {PREFIX + name: array for name, array in self.start.items()}
+        return {name: np.array(value) for name, value in numbers.items()} | start | self.states.to_host()

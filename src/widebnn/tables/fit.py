@@ -44,18 +44,18 @@ class TableFit:
         drop: Column to leave out, such as an identifier; may be given repeatedly.
         text: Column whose numbers are names of categories; may be given repeatedly.
         width: Units per hidden layer; inf for the limit of infinite width, an exact Gaussian process.
-        depth: Number of hidden layers; by default 1 or 2, by the evidence, or 1 with many rows.
-        activation: Activation; by default gelu, relu or erf, by the evidence.
-        noise: Standard deviation of an observation, in units of the target, by default by the evidence; sample makes it
-            an unknown like the weights.
+        depth: Number of hidden layers.
+        activation: Activation; by default gelu or erf, by the evidence.
+        noise: Standard deviation of an observation, in units of the target; sample makes it an unknown like the
+            weights, the default for numbers; evidence chooses it by the evidence, the default for classes.
         input_scales: Choose a scale for every input by the evidence; by default with at most 32 inputs.
         transform: Predict asinh(target / b) where errors grow with the target; everything is reported in its own units.
             auto does so where the evidence is clearly for it.
         tails: Tails of the errors: heavy where a few are much larger than most; auto where that is clearly better.
         likelihood: With classify: regression on 0/1 targets, the default, or softmax, which takes longer.
         chains: Number of independent chains.
-        burn_in: Steps per chain that are discarded first.
-        target_ess: Effective draws that chains are run for, about.
+        burn_in: Steps per chain that are discarded first, over which the step size is tuned.
+        target_ess: Effective draws of the slowest statistic that chains are run for.
         max_steps: Most steps per chain.
         max_minutes: Draws end after so many minutes, enough or not; inf for no limit.
         seed: The same seed gives the same model.
@@ -75,7 +75,7 @@ class TableFit:
     drop: list[str] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
     width: int | str = 256
-    depth: int | None = None
+    depth: int = 1
     activation: ClosedFormActivation | None = None
     noise: float | str | None = None
     input_scales: bool | None = None
@@ -84,9 +84,9 @@ class TableFit:
     likelihood: ClassLikelihood | None = None
     chains: int = 2
     burn_in: int = 100
-    target_ess: int = 150
-    max_steps: int = 1000
-    max_minutes: float | None = 10.0
+    target_ess: int = 100
+    max_steps: int = 2000
+    max_minutes: float | None = 20.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class TableFit:
             if not str(self.width).isdecimal():
                 raise WidebnnError(f"width must be a whole number or inf, got {self.width!r}.")
             object.__setattr__(self, "width", int(self.width))
-        if self.noise not in (None, "sample"):
+        if self.noise not in (None, "sample", "evidence"):
             object.__setattr__(self, "noise", check_real("noise", self.noise, above=0))  # type: ignore[arg-type]
         if self.max_minutes == math.inf:
             object.__setattr__(self, "max_minutes", None)

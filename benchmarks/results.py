@@ -15,8 +15,7 @@ import pandas as pd
 from common import RESULTS, ROOT, digits, fill, read
 from images import CELLS, SOFTMAX_ROWS
 from uci import DISTINCT, GP_ROWS, MANY_ROWS, MANY_SETTINGS, TABLES, is_current
-from widebnn.estimators.base import DEEP_ROWS
-from widebnn.estimators.chains import RHAT_LIMIT
+from widebnn.estimators.convergence import RHAT_LIMIT
 from widebnn.limits import choose_hyperparameters
 from widebnn.reproduction.report import table
 
@@ -100,7 +99,6 @@ def uci_places(report: dict[str, Any]) -> dict[str, str]:
         "MANY_SETTINGS": listed(MANY_SETTINGS),
         "RHAT_LIMIT": str(RHAT_LIMIT),
         "CONVERGED": f"{(ratios < RHAT_LIMIT).sum()} of {len(ratios)}",
-        "DEEP_ROWS": str(DEEP_ROWS),
         "GP_ROWS": str(GP_ROWS),
         "MAX_ROWS": str(MAX_ROWS),
         "UCI_MISSING": f"Not measured yet: {', '.join(missing)}." if missing else "",

@@ -105,7 +105,7 @@ def plan(sampler):
 def test_precision_is_what_the_error_asks_for(noise, dtype):
     target, positions = chains._start(line(noise), plan("auto"), seed=0)
     assert target.dtype == dtype
-    assert chains.rounding_error(target, positions, seed=5) < chains.START_TOLERANCE
+    assert chains.rounding_error(target, positions, seed=5) < chains.FORCE_ERROR
 
 
 def test_rounding_error_is_a_number():
@@ -145,9 +145,7 @@ def test_too_little_memory_is_found_before_the_search(no_search, monkeypatch):
 def test_too_little_time_is_found_before_the_search(no_search, monkeypatch):
     monkeypatch.setattr(base, "QUICK", 0.0)
     monkeypatch.setattr(base, "measure_gradient", lambda target, chains: 1.4)
-    with pytest.raises(
-        WidebnnError, match=r"30 rows at width 64: .* 2.4 hours, more than max_minutes=20: fit at most"
-    ):
+    with pytest.raises(WidebnnError, match=r"30 rows at width 64: .* 2.4 hours, more than max_minutes=20: fit at most"):
         WideBNNRegressor(width=64, depth=1).fit(X, Y)
 
 

@@ -220,7 +220,7 @@ class WideBNN(BaseEstimator):
             may_be_zero = "bias" in name
             given[name] = check_real(name, value, at_least=0 if may_be_zero else None, above=None if may_be_zero else 0)
         if isinstance(self.noise, str):
-            check_choice("noise, if not a number,", self.noise, ("sample", "evidence"))
+            check_choice("noise, if not a number,", self.noise, ("sample", "evidence", "inputs"))
         elif self.noise is not None:
             given["noise"] = check_real("noise", self.noise, above=0) / float(np.mean(self.y_scale_))
         return given

@@ -31,8 +31,8 @@ from widebnn.sampling import Result
 from widebnn.sampling.progress import SearchProgress
 from widebnn.sampling.trace import MOST_CHAINS
 
-ACTIVATIONS = ("gelu", "erf")
-"""Smooth ones: with little noise the kinks of relu make chains need steps twenty times smaller."""
+ACTIVATIONS = ("gelu", "erf", "relu")
+"""What the evidence chooses from if asked to. Chains of erf and relu take several times as long as those of gelu."""
 MANY_INPUTS = 32
 """With more inputs than this they all have the same scale unless asked otherwise."""
 NOISE_PRIOR = LogNormal(0.1, log_sd=1.5)
@@ -47,10 +47,12 @@ class WideBNN(BaseEstimator):
     Args:
         width: Units in every hidden layer; ``math.inf``: the limit of infinite width, an exact Gaussian process.
         depth: Number of hidden layers.
-        activation: ``gelu``, ``erf``, ``relu`` or ``sin``; None: one of the first two, by evidence.
+        activation: ``gelu``, ``erf``, ``relu`` or ``sin``; None: one of the first three, by evidence, whose chains may
+            take several times as long to converge.
         noise: Standard deviation of the observations, in units of y; ``"sample"``: an unknown of the chain;
-            ``"evidence"``: chosen by the evidence; None: sampled for regression, by evidence for classes and at
-            infinite width. Not for ``likelihood="softmax"``.
+            ``"evidence"``: chosen by the evidence; ``"inputs"``: an unknown function of the inputs (regression; slower
+            chains); None: sampled for regression, by evidence for classes and at infinite width. Not for
+            ``likelihood="softmax"``.
         weight_std: Prior standard deviation of the weights of hidden layers, times the root of the number of their
             inputs; None: by evidence, as for the next three.
         bias_std: Prior standard deviation of the biases of hidden layers.
@@ -85,7 +87,7 @@ class WideBNN(BaseEstimator):
     width: float = 256
     _: KW_ONLY
     depth: int = 1
-    activation: str | None = None
+    activation: str | None = "gelu"
     noise: float | str | None = None
     weight_std: float | None = None
     bias_std: float | None = None
@@ -155,8 +157,8 @@ class WideBNN(BaseEstimator):
         """How chains are run; and whatever else can be wrong with a parameter is found here."""
         if not self._is_limit:
             check_integer("width", self.width, 1)  # type: ignore[arg-type]
-        elif self.noise == "sample":
-            raise WidebnnError("noise='sample' needs a finite width; leave noise out to choose it by the evidence.")
+        elif self.noise in ("sample", "inputs"):
+            raise WidebnnError(f"noise={self.noise!r} needs a finite width; leave it out to choose it by the evidence.")
         check_integer("depth", self.depth, 1)
         if self.activation is not None:
             check_choice("activation", self.activation, CLOSED_FORMS)

@@ -72,6 +72,8 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
         is_softmax = check_choice("likelihood", self.likelihood, ("regression", "softmax")) == "softmax"
         if is_softmax and self._is_limit:
             raise WidebnnError("likelihood='softmax' needs a finite width; use 'regression', which is exact.")
+        if self.noise == "inputs":
+            raise WidebnnError("noise='inputs' is for regression; leave it out.")
         if is_softmax and self.noise is not None:
             raise WidebnnError(f"noise={self.noise!r} belongs to likelihood='regression'; leave it out.")
         self.classes_, labels = np.unique(y, return_inverse=True)

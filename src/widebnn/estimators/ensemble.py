@@ -165,7 +165,7 @@ def collect_networks(target: Posterior) -> Collect:
 
 def to_ensemble(draws: dict[str, np.ndarray], layers: int) -> Ensemble:
     """From the draws of a run (chains x draws x ...), chains one after the other."""
-    flat = {name: np.asarray(array).reshape(-1, *array.shape[2:]) for name, array in draws.items()}
+    flat = {name: np.concatenate(array) for name, array in draws.items()}
     hidden = tuple(Layer(jnp.asarray(flat[f"w{i}"]), jnp.asarray(flat[f"b{i}"])) for i in range(layers))
     return Ensemble(hidden, *(flat[name] for name in Ensemble._fields[1:]))
 

@@ -118,7 +118,7 @@ def test_classes_from_a_csv_file(tmp_path, widebnn):
     code, stdout, stderr = widebnn(*common, "--classify", "--drop", "id")
     assert code == 0, stderr
     assert json.loads(stdout)["test_accuracy"] > 0.7
-    code, _, stderr = widebnn(*common)
+    code, _, stderr = widebnn(*common, "--drop", "id")
     assert code == 2 and "has 'big' in line" in stderr.replace("small", "big") and "add --classify" in stderr
 
 

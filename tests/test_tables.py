@@ -17,7 +17,11 @@ from widebnn.estimators.models import load, save
 from widebnn.runs.files import read_record
 from widebnn.tables import evaluate_table, predict_table
 
-pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("tables")]
+pytestmark = [
+    pytest.mark.ambient,
+    pytest.mark.xdist_group("tables"),
+    pytest.mark.filterwarnings("ignore::widebnn.errors.Note"),
+]
 COMMAND = str(Path(sys.executable).with_name("widebnn"))
 FAST = [
     "--width", 16, "--depth", 1, "--activation", "erf", "--no-input-scales", "--chains", 1, "--burn-in", 20,
@@ -112,8 +116,8 @@ def test_notes_are_few_unless_asked_for(tmp_path, widebnn, regression):
         options = [option] if option else []
         code, stdout, said[option] = widebnn("predict", regression[1], tmp_path / "new.csv", *options)
         assert code == 0 and stdout.startswith("mean,std")
-    assert said["--verbose"].count("note: ") == 3 and "more note" not in said["--verbose"]
-    assert said[None].count("note: ") == 2 and "1 more note with --verbose" in said[None]
+    assert said["--verbose"].count("note: ") == 3 and "more notes" not in said["--verbose"]
+    assert said[None].count("note: ") == 2 and "There are more notes: --verbose shows them" in said[None]
     assert said["--quiet"] == ""
 
 
@@ -121,11 +125,11 @@ def test_fit_says_what_it_did(regression, folder):
     done, place = regression
     for words in (
         "note: column 'weight' of",
-        "lacks a value in 1 row: the median",
+        "lacks a value in 1 of 60 rows: the median",
         "note: column 'unit' of",
         "is 'cm' in all rows and left out",
         "Fitting 'price' to 60 rows, 3 columns, 5 inputs (size, weight, weight is missing, colour = blue, colour",
-        "Draws end after 10 minutes, enough or not (--max-minutes)",
+        "Draws end after 20 minutes, enough or not (--max-minutes)",
         "effective draws",
         "noise, in units of the target",
         "acceptance rate",
@@ -134,7 +138,7 @@ def test_fit_says_what_it_did(regression, folder):
     ):
         assert words in done.stdout + done.stderr
     model = load(place)
-    assert isinstance(model, WideBNNRegressor) and (model.n_features_in_, model.max_minutes) == (5, 10.0)
+    assert isinstance(model, WideBNNRegressor) and (model.n_features_in_, model.max_minutes) == (5, 20.0)
     assert not place.with_name("price.run").exists()
 
 
@@ -265,7 +269,7 @@ def test_the_limit_of_infinite_width(folder, tmp_path, widebnn):
 
 
 PREDICT = {
-    "missing column": ("size,weight\n1,2\n", "lacks colour of the 3 columns that the model needs; add it"),
+    "missing column": ("size,weight\n1,2\n", "lacks colour of the 3 columns that the model needs; add what is lacking"),
     "huge": ("size,weight,colour\n1,2,red\n1e300,2,red\n", "column 'size' of new.csv has numbers as large as 1e+300"),
     "empty": ("", "must have a line of column names"),
 }

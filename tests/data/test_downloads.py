@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import http.server
 import io
-import os
 import tarfile
 import threading
 import warnings
@@ -17,7 +16,7 @@ from widebnn.data import download, downloads, images, load_dataset
 from widebnn.data.images import CIFAR10_FOLDER, MNIST_FILES, OFFICIAL, RECORD
 from widebnn.errors import WidebnnError
 
-NAMES = [*OFFICIAL[0], *OFFICIAL[1]]
+NAMES = OFFICIAL
 ARCHIVE = "cifar-10-binary.tar.gz"
 
 
@@ -139,7 +138,7 @@ def test_what_is_not_the_known_file_is_deleted(archive, mnist, server, tmp_path)
     server[0][ARCHIVE] += b"x"
     server[0][f"{MNIST_FILES[0]}.gz"] = b"something else"
     with pytest.raises(
-        WidebnnError, match=r"cifar-10-binary.tar.gz cannot be fetched \(SHA256 hash.*; try again .*unpack"
+        WidebnnError, match=r"cifar-10-binary.tar.gz cannot be fetched \(SHA256 hash.*; try again, .*unpack"
     ):
         download("cifar10", tmp_path)
     with pytest.raises(WidebnnError, match=r"cannot be fetched \(SHA256 hash of downloaded file .* known hash"):
@@ -151,12 +150,11 @@ def test_without_network_one_sentence_says_what_to_put_where(server, tmp_path, m
     monkeypatch.setattr(downloads, "CIFAR10_URL", f"http://127.0.0.1:9/{ARCHIVE}")
     with pytest.raises(WidebnnError) as info:
         download("cifar10", tmp_path)
-    assert f"or unpack {downloads.CIFAR10_URL} in {tmp_path}, which makes {tmp_path / CIFAR10_FOLDER}." in str(
-        info.value
-    )
+    assert f"{downloads.CIFAR10_URL} cannot be fetched" in str(info.value)
+    assert f"or unpack it into {tmp_path}." in str(info.value)
     with pytest.raises(WidebnnError, match="404") as info:
         download("mnist", tmp_path)
-    assert f"or put {downloads.MNIST_URL}{MNIST_FILES[0]}.gz into {tmp_path}." in str(info.value)
+    assert f"or put it into {tmp_path}." in str(info.value)
     assert "\n" not in str(info.value) and files(tmp_path) == []
 
 
@@ -164,9 +162,5 @@ def test_bad_arguments_are_refused(tmp_path):
     with pytest.raises(WidebnnError, match=r"name must be one of cifar10, mnist; got 'digits'"):
         download("digits", tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(WidebnnError, match=r"data_dir must be a folder to write to, .* is not; choose another"):
+    with pytest.raises(WidebnnError, match=r"cannot be written \(.*\); choose another folder"):
         download("mnist", tmp_path / "file")
-    if os.geteuid():
-        (tmp_path / "locked").mkdir(mode=0o500)
-        with pytest.raises(WidebnnError, match=r"data_dir must be a .*folder"):
-            download("mnist", tmp_path / "locked")

@@ -33,7 +33,6 @@ log = logging.getLogger("widebnn")
 FEW_NOTES = 2
 """Notes on the data that are printed unless --verbose is given."""
 app = typer.Typer(
-    help="Exact posterior sampling of wide Bayesian neural networks.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -53,14 +52,9 @@ def command(library: Callable[..., Any] | None = None) -> Callable[[Callable[...
     def register(function: Callable[..., None]) -> None:
         taken = {} if library is None else _options(library)
         parameters = taken | _options(function)
-        for name, hint, default in (
-            ("quiet", Quiet, False), ("verbose", Verbose, False), ("context", typer.Context, inspect.Parameter.empty),
-        ):  # fmt: skip
-            parameters[name] = _parameter(name, hint, default)
+        parameters |= {"quiet": _parameter("quiet", Quiet, False), "verbose": _parameter("verbose", Verbose, False)}
 
-        def run(context: typer.Context, quiet: bool, verbose: bool, **given: Any) -> None:
-            before = context.parent.params if context.parent else {}  # widebnn -q fit is widebnn fit -q
-            quiet, verbose = quiet or before.get("quiet", False), verbose or before.get("verbose", False)
+        def run(quiet: bool, verbose: bool, **given: Any) -> None:
             if quiet and verbose:
                 raise WidebnnError("--quiet and --verbose cannot both be given; leave one out.")
             log.handlers = [_Lines()]
@@ -115,24 +109,15 @@ class _Lines(logging.Handler):
         _print_line(record.getMessage())
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"widebnn {importlib.metadata.version('widebnn')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _top(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
+@app.callback(invoke_without_command=True)
+def _top(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     """Exact posterior sampling of wide Bayesian neural networks.
 
     Start with: widebnn sample --out runs/first
     """
+    if version:
+        typer.echo(f"widebnn {importlib.metadata.version('widebnn')}")
+        raise typer.Exit
 
 
 @command(experiments.Experiment)
@@ -169,13 +154,7 @@ def demo(settings: dict[str, Any]) -> None:
 
     Takes about a minute. Example: widebnn demo --out runs/demo
     """
-    summary = experiments.demo(**settings)
-    ess_per_second = 1000 * (summary["ess_per_step"]["lp"] or 0) / summary["ms_per_step"]
-    log.info(
-        f"{summary['test_accuracy']:.0%} of test images right, {summary['ms_per_step']:.0f} ms per draw, "
-        f"{ess_per_second:.1f} effective draws per second, R-hat {summary['rhat']:.3f}. "
-        f"Picture: {settings['out']}/summary.png"
-    )
+    _show_run(experiments.demo(**settings), settings["out"], as_json=False)
 
 
 @command(tables.TableFit)
@@ -285,18 +264,16 @@ def reproduce(
 
 def _show_run(summary: dict[str, Any], folder: Path | str | None, as_json: bool) -> None:
     """The numbers that matter of a summary, all of it as JSON, and the exit code of an interrupted run."""
-    ess = {name: 1000 * (value or math.nan) for name, value in summary["ess_per_step"].items()}
     rows = {
         "acceptance rate": summary["acceptance_rate"],
         "milliseconds per step": summary["ms_per_step"],
         "dimension": summary["dimension"],
-        "ESS per 1000 steps: log-likelihood": ess["lp"],
-        "ESS per 1000 steps: predictions, mean": ess.get("predictions"),
-        "ESS per 1000 steps: weights, mean": ess["weights"],
-        "largest R-hat": summary["rhat"],
-        "test RMSE": summary.get("test_rmse"),
-        "test accuracy": summary.get("test_accuracy"),
     }
+    for name, words in (("lp", "log-likelihood"), ("predictions", "predictions, mean"), ("weights", "weights, mean")):
+        if name in summary["ess_per_step"]:
+            rows[f"ESS per 1000 steps: {words}"] = 1000 * (summary["ess_per_step"][name] or math.nan)
+    rows |= {"largest R-hat": summary["rhat"], "test RMSE": summary.get("test_rmse")}
+    rows["test accuracy"] = summary.get("test_accuracy")
     title = f"{summary['sampler']} in {summary['coordinates']} coordinates, width {summary['width']}"
     _show(title, rows, as_json, summary)
     if summary["interrupted"]:

@@ -172,9 +172,8 @@ class TableFit:
 
         apart = ("table", "target", "out", "classify", "drop", "text", "transform", "tails", "likelihood", "seed")
         parameters = {name: value for name, value in asdict(self).items() if name not in apart}
-        parameters |= {"random_state": self.seed, "store": str(self.running), "width": float(self.width)}
-        if self.width != "inf":
-            parameters["width"] = self.width
+        parameters |= {"random_state": self.seed, "store": str(self.running)}
+        parameters["width"] = math.inf if self.width == "inf" else self.width
         if not self.classify:
             if self.likelihood is not None:
                 raise WidebnnError(f"likelihood {self.likelihood} is for classes; add --classify or leave it out.")
@@ -374,8 +373,8 @@ def _compare(
         problem = f"is not a class of the model ({listed(known, 8)}): remove such rows, or fit to a table with it"
         refuse_cell(rows, estimator.table_["target"], int((labels < 0).argmax()), problem)
     (p,) = _by_batches(lambda part: [estimator.predict_proba(part)], progress, rows, x)
-    figure = figures.reliability_figure(calibration.reliability(p, labels), title)
-    return calibration.classification_scores(p, labels), figure
+    bins = calibration.reliability(p, labels)
+    return calibration.classification_scores(p, labels), figures.reliability_figure(bins, title)
 
 
 def _by_batches(

@@ -6,8 +6,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from widebnn.data import images, load_dataset
 from widebnn.data.images import CIFAR10_FOLDER, FIRST, MNIST_FILES, OFFICIAL, RECORD, load_cifar10, tfds_order
@@ -55,18 +53,11 @@ def check_cifar(data, train, test):
 # TensorFlow Datasets' order
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_order_sorts_by_the_hash_of_split_and_index(split):
-    order = tfds_order(split, 1000)
-    assert order.dtype == np.int64 and sorted(order) == list(range(1000))
-    hashes = [int(hashlib.md5(f"{split}{i}".encode()).hexdigest(), 16) for i in order]
-    assert hashes == sorted(hashes)
-
-
 def test_order_of_the_whole_splits_is_pinned():
     # TensorFlow Datasets names its first training example train_16399.
     np.testing.assert_array_equal(tfds_order("train", 50_000)[:4], [16399, 1680, 47917, 17307])
     np.testing.assert_array_equal(tfds_order("test", 10_000)[:4], [9933, 5669, 163, 6686])
+    assert sorted(tfds_order("test", 10_000)) == list(range(10_000))
 
 
 @pytest.mark.parametrize(
@@ -82,19 +73,6 @@ def test_order_agrees_with_the_first_labels_of_the_official_files(shared_data, s
     assert seen and all(label == expected for label, expected in seen)
 
 
-def test_official_files_of_full_size_come_in_that_order(tmp_path):
-    records = make_records(80, seed=5)
-    places = {"train": tfds_order("train", 50_000)[:50], "test": tfds_order("test", 10_000)[:30]}
-    for name in NAMES:
-        with (tmp_path / name).open("wb") as file:
-            file.truncate(10_000 * RECORD)  # zeros that take no space
-    for record, place in zip(records, [*places["train"], *places["test"] + 50_000], strict=True):
-        with (tmp_path / NAMES[place // 10_000]).open("r+b") as file:
-            file.seek(place % 10_000 * RECORD)
-            file.write(record.tobytes())
-    check_cifar(load_dataset("cifar10", 50, 30, data_dir=tmp_path), records[:50], records[50:])
-
-
 @pytest.mark.parametrize(("n_train", "n_test"), [(2, 1), (10, 2), (15, 0), (None, None)])
 def test_official_files_come_in_the_order_of_the_paper(official, check_shapes, n_train, n_test):
     folder, train, test = official
@@ -103,23 +81,19 @@ def test_official_files_come_in_the_order_of_the_paper(official, check_shapes, n
     check_cifar(data, train[tfds_order("train", 15)][:n_train], test[tfds_order("test", 3)][:n_test])
 
 
-def test_an_unpacked_archive_is_found_in_its_folder(official):
-    folder, train, test = official
-    (folder / CIFAR10_FOLDER).mkdir()
-    for name in NAMES:
-        (folder / name).rename(folder / CIFAR10_FOLDER / name)
-    check_cifar(load_cifar10(folder, 15, 3), train[tfds_order("train", 15)], test[tfds_order("test", 3)])
-
-
 @pytest.mark.parametrize(("n_train", "n_test"), [(5, 3), (None, None)])
 def test_the_first_files_come_as_they_are(first, n_train, n_test):
     folder, train, test = first
     check_cifar(load_dataset("cifar10", n_train, n_test, data_dir=str(folder)), train[:n_train], test[:n_test])
 
 
-def test_official_files_win(official, first):
+def test_official_files_win_also_in_the_folder_of_the_archive(official, first):
     folder, train, test = official
-    check_cifar(load_cifar10(folder, None, None), train[tfds_order("train", 15)], test[tfds_order("test", 3)])
+    for _ in range(2):
+        check_cifar(load_cifar10(folder, None, None), train[tfds_order("train", 15)], test[tfds_order("test", 3)])
+        (folder / CIFAR10_FOLDER).mkdir(exist_ok=True)
+        for path in folder.glob("*_batch*.bin"):
+            path.rename(folder / CIFAR10_FOLDER / path.name)
 
 
 def test_pixels_are_channel_by_channel_and_real(shared_data, check_shapes):
@@ -149,7 +123,7 @@ def test_a_folder_is_needed(tmp_path, name, wanted):
         load_dataset(name, 2, 2)
     with pytest.raises(WidebnnError, match=rf"there is no folder .*nowhere; set data_dir to a folder with .*{wanted}"):
         load_dataset(name, 2, 2, data_dir=tmp_path / "nowhere")
-    with pytest.raises(WidebnnError, match=rf"(has no CIFAR|lacks train).*; .*set data_dir.*download\('{name}', data"):
+    with pytest.raises(WidebnnError, match=rf"(has no CIFAR|lacks train).*; .*set data_dir.*download {name}"):
         load_dataset(name, 2, 2, data_dir=tmp_path)
 
 
@@ -276,22 +250,11 @@ def test_images_and_labels_must_agree(mnist, labels, message):
         load_dataset("mnist", 1, 1, data_dir=folder)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    place=st.integers(0, 60),
-    value=st.integers(0, 255),
-    cut=st.none() | st.integers(0, 60),
-    name=st.sampled_from(MNIST_FILES),
-)
-def test_damage_is_found_or_harmless(mnist, place, value, cut, name):
-    folder, arrays, put = mnist
-    put(name, idx(arrays[name]))
-    [path] = folder.glob(f"{name}*")
-    content = bytearray(path.read_bytes())
-    content[place % len(content)] = value
-    path.write_bytes(content[:cut])
-    try:
-        assert len(load_dataset("mnist", 1, 1, data_dir=folder).x_train) == 1
-    except WidebnnError as error:
-        assert name in str(error) or "as many images as labels" in str(error)
-    put(name, idx(arrays[name]))
+@pytest.mark.parametrize("damage", [lambda whole: whole[:-20], lambda whole: whole[:30] + b"xx" + whole[32:]])
+def test_damaged_archives_are_refused(mnist, damage):
+    folder, arrays, _ = mnist
+    path = folder / f"{MNIST_FILES[0]}.gz"
+    path.write_bytes(damage(gzip.compress(idx(arrays[MNIST_FILES[0]]))))
+    (folder / MNIST_FILES[0]).unlink(missing_ok=True)
+    with pytest.raises(WidebnnError, match=r"train-images-idx3-ubyte.gz cannot be read \(.*\); check its permissions"):
+        load_dataset("mnist", 1, 1, data_dir=folder)

@@ -46,10 +46,7 @@ def test_digits_use_every_image_once_and_only_training_statistics():
     data = load_dataset("digits", 1000, 797)
     pixels, labels = load_digits(return_X_y=True)
     every = np.concatenate([data.x_train, data.x_test])
-    steps = np.unique(every)
-    # 17 grey levels survive an affine map, so the rank of each value is the original pixel.
-    assert len(steps) == 17
-    restored = np.searchsorted(steps, every)
+    restored = np.searchsorted(np.unique(every), every)  # 17 grey levels survive an affine map
     seen = np.column_stack([restored, np.concatenate([data.labels_train, data.labels_test])])
     original = np.column_stack([pixels, labels]).astype(int)
     np.testing.assert_array_equal(seen[np.lexsort(seen.T)], original[np.lexsort(original.T)])
@@ -276,38 +273,17 @@ def test_what_is_not_an_archive_is_refused(tmp_path):
             load_dataset(path)
 
 
-DESCR = st.sampled_from(
-    ["<f8", "<f8", ">f4", "<i8", "|b1", "<u8", "<c16", "<U5", "|O", "|V8", "<M8[ns]", "<f8" * 300, "", None, 5,
-     [("a", "<f8")], [("a", "|O")], ("<f8", (2, 2)), "<U2000000000", "<i3"]
-)  # fmt: skip
-SHAPE = st.sampled_from(
-    [(4, 2), (4, 2), (4,), (0, 2), (), (-1, 2), (10**12,), (10**12, 10**12), (2**63,), (1,) * 40, (True, 2), (4.0, 2),
-     None, [4, 2], 10**9, (10**6, 0)]
-)  # fmt: skip
-
-
-@st.composite
-def archives(draw):
-    """Archives whose headers need not agree with what follows, some of their bytes changed."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", draw(st.sampled_from((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)))) as archive:
-        for name in draw(st.sampled_from((("x", "y"), ("x_train", "y_train", "x_test", "y_test")))):
-            header = f"{{'descr': {draw(DESCR)!r}, 'fortran_order': False, 'shape': {draw(SHAPE)!r}, }}".encode()
-            content = draw(
-                st.sampled_from((np.arange(8.0).tobytes(), np.arange(4.0).tobytes(), bytes(31), b"\xff" * 64))
-            )
-            start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
-            archive.writestr(f"{name}.npy", start + header + content)
-    data = bytearray(file.getvalue())
-    for place in draw(st.lists(st.integers(0, len(data) - 1), max_size=2)):
-        data[place] ^= 1 << draw(st.integers(0, 7))
-    return bytes(data[: draw(st.sampled_from((len(data), len(data), len(data) // 2)))])
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=archives())
-def test_any_bytes_are_a_data_set_or_refused_in_one_sentence(write, content):
-    path = write(content, "table.npz")
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=3), cut=st.booleans()
+)
+def test_any_bytes_are_a_data_set_or_refused_in_one_sentence(save, changes, cut):
+    """An archive with some bytes changed, of which half may be missing."""
+    path = save(x=np.arange(8.0).reshape(4, 2), y=np.arange(4.0))
+    content = bytearray(path.read_bytes())
+    for place, value in changes:
+        content[place % len(content)] = value
+    path.write_bytes(content[: len(content) // (1 + cut)])
     try:
         data = load_dataset(path)
     except WidebnnError as error:

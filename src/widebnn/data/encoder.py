@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from widebnn.data.dataset import MAX_CLASSES, check_classes
-from widebnn.data.tables import NUMBER, as_numbers, as_text, is_text, listed, note, what_is, with_names
+from widebnn.data.tables import NUMBER, as_numbers, as_text, listed, note, what_is, with_names
 from widebnn.errors import WidebnnError, check_choice, check_fields
 
 MAX_TEXTS = 100
@@ -107,7 +107,7 @@ class TableEncoder:
         missing, left_out = [], list(drop)
         mixed = "is not a number while other rows have one: correct it, or take them all as text with --text"
         for name in frame.columns.drop([target, *drop]):
-            values = None if name in text or is_text(frame[name]) else as_numbers(frame, name, mixed)
+            values = None if name in text else as_numbers(frame, name, mixed, or_text=True)
             if values is not None and values.nunique() > 1:
                 numbers[name] = float(values.median())
                 missing += [name] if values.hasnans else []

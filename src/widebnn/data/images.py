@@ -28,16 +28,14 @@ RECORD = 1 + 3 * 32 * 32
 """Bytes of a label and its image."""
 PER_FILE = 10_000
 """Images in each official file."""
-CIFAR10_ADVICE = (
-    "a folder with data_batch_1.bin to data_batch_5.bin and test_batch.bin (the 'binary version' of "
-    "https://www.cs.toronto.edu/~kriz/cifar.html, unpacked; widebnn.data.download('cifar10', data_dir) fetches it), "
-    "or with tfds_train_first4096.bin and tfds_test_first1024.bin"
-)
 MNIST_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
-MNIST_ADVICE = (
-    f"a folder with {', '.join(MNIST_FILES)}, each plain or with .gz at the end "
-    "(widebnn.data.download('mnist', data_dir) fetches them)"
-)
+ADVICE = {
+    "cifar10": "a folder with data_batch_1.bin to data_batch_5.bin and test_batch.bin (the 'binary version' of "
+    "https://www.cs.toronto.edu/~kriz/cifar.html, unpacked; widebnn download cifar10 fetches it), or with "
+    "tfds_train_first4096.bin and tfds_test_first1024.bin",
+    "mnist": f"a folder with {', '.join(MNIST_FILES)}, plain or with .gz at the end (widebnn download mnist fetches "
+    "them)",
+}
 
 
 def load_digits(n_train: int | None, n_test: int | None, seed: int) -> Dataset:
@@ -58,14 +56,16 @@ def load_cifar10(data_dir: str | PathLike[str] | None, n_train: int | None, n_te
     TensorFlow Datasets' order, whose first images are those of the paper. They win over the ``tfds_*`` files, which
     hold the first images of that order already.
     """
-    folder = _folder("cifar10", data_dir, CIFAR10_ADVICE)
+    folder = _folder("cifar10", data_dir)
     places = [(folder, OFFICIAL), (folder / CIFAR10_FOLDER, OFFICIAL), (folder, FIRST)]
     places = [(place, names) for place, names in places if any((place / name).is_file() for name in names)]
     if not places:
-        raise WidebnnError(f"{folder} has no CIFAR-10 file; set data_dir to {CIFAR10_ADVICE}.")
+        raise WidebnnError(f"{folder} has no CIFAR-10 file; set data_dir to {ADVICE['cifar10']}.")
     place, names = places[0]
     if missing := [name for name in names if not (place / name).is_file()]:
-        raise WidebnnError(f"{place} lacks {', '.join(missing)}; copy it there, or set data_dir to {CIFAR10_ADVICE}.")
+        raise WidebnnError(
+            f"{place} lacks {', '.join(missing)}; copy it there, or set data_dir to {ADVICE['cifar10']}."
+        )
     parts = [_read_cifar10(place / name, names is OFFICIAL) for name in names]
     records, boundary = np.concatenate(parts), sum(map(len, parts[:-1]))
     train, test = split_rows(str(place), len(records), n_train, n_test, boundary)
@@ -103,7 +103,7 @@ def _read_cifar10(path: Path, is_official: bool) -> np.ndarray:
 
 def load_mnist(data_dir: str | PathLike[str] | None, n_train: int | None, n_test: int | None) -> Dataset:
     """The first ``n_train`` and ``n_test`` MNIST images of the files in ``data_dir``, in file order."""
-    folder = _folder("mnist", data_dir, MNIST_ADVICE)
+    folder = _folder("mnist", data_dir)
     images = [_read_idx(folder, name, (28, 28)) for name in MNIST_FILES[::2]]
     labels = [_read_idx(folder, name, ()) for name in MNIST_FILES[1::2]]
     x, y = np.concatenate(images).reshape(-1, 784), np.concatenate(labels)
@@ -120,7 +120,7 @@ def _read_idx(folder: Path, name: str, item: tuple[int, ...]) -> np.ndarray:
     """Bytes of shape (count, *item): 0, 0, 8 (bytes), the number of axes, each axis as 4 bytes, the bytes."""
     path = next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
     if path is None:
-        raise WidebnnError(f"{folder} lacks {name} or {name}.gz; copy it there, or set data_dir to {MNIST_ADVICE}.")
+        raise WidebnnError(f"{folder} lacks {name} or {name}.gz; copy it there, or set data_dir to {ADVICE['mnist']}.")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             content = file.read(2**26)  # MNIST has less; a small file may unpack to more than the memory
@@ -134,10 +134,10 @@ def _read_idx(folder: Path, name: str, item: tuple[int, ...]) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=start).reshape(count, *item)
 
 
-def _folder(name: str, data_dir: str | PathLike[str] | None, advice: str) -> Path:
+def _folder(name: str, data_dir: str | PathLike[str] | None) -> Path:
     if data_dir is None:
-        raise WidebnnError(f"{name} needs data_dir, {advice}.")
+        raise WidebnnError(f"{name} needs data_dir, {ADVICE[name]}.")
     folder = Path(os.path.expanduser(data_dir))
     if not os.path.isdir(folder):
-        raise WidebnnError(f"there is no folder {folder}; set data_dir to {advice}.")
+        raise WidebnnError(f"there is no folder {folder}; set data_dir to {ADVICE[name]}.")
     return folder

@@ -41,12 +41,10 @@ def load_dataset(
     - ``mnist``: the first images of the four IDX files in ``data_dir``, plain or ``.gz``, in file order.
     - ``*.npz``: the first rows of ``x, y`` or of ``x_train, y_train, x_test, y_test``; an integer or Boolean y
       means classes, a float y regression.
-    - ``*.csv``: the first rows of a table, read and encoded as ``widebnn fit`` does: see
-      ``widebnn.data.read_table`` and ``widebnn.data.TableEncoder``, which learns from the training rows.
+    - ``*.csv``: the first rows of a table, encoded as ``widebnn fit`` does by what ``TableEncoder`` learns from them.
 
     Images are flattened and standardised by one mean and one standard deviation over all training pixels,
     tables column by column. Labels become one-hot rows minus 1/classes, regression targets are standardised.
-    Nothing is fetched from the network: see ``widebnn.data.download``.
 
     Args:
         name_or_path: Name of a built-in data set, or path of a file.

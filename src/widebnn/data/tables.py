@@ -115,20 +115,18 @@ def as_text(column: pd.Series) -> pd.Series:
     return column.astype(object).map(text_of, na_action="ignore").astype(object)
 
 
-def is_text(column: pd.Series) -> bool:
-    """Whether a column holds categories: it has values, and none of them is a number."""
-    if isinstance(column.dtype, pd.CategoricalDtype) or column.dtype.kind in "iuf":
-        return column.dtype.kind not in "iuf"
-    texts = as_text(column)
-    return bool(texts.notna().any()) and not pd.to_numeric(texts, errors="coerce").notna().any()
+def as_numbers(frame: pd.DataFrame, name: str, problem: str, or_text: bool = False) -> Any:
+    """A column as finite float64, NaN where missing; ``problem`` is what is wrong with a text.
 
-
-def as_numbers(frame: pd.DataFrame, name: str, problem: str) -> pd.Series:
-    """A column as finite float64, NaN where missing; ``problem`` is what is wrong with a text."""
-    cells = frame[name] if frame[name].dtype.kind in "iuf" else as_text(frame[name])
+    With ``or_text`` None for a column of categories: it has values, and none of them is a number.
+    """
+    column = frame[name]
+    cells = column if column.dtype.kind in "iuf" else as_text(column)
     values = pd.to_numeric(cells, errors="coerce").astype(np.float64)
-    infinite = "is not a finite number: correct it or rescale the column"
-    for wrong, reason in ((values.isna() & cells.notna(), problem), (np.isinf(values), infinite)):
+    is_wrong, infinite = values.isna() & cells.notna(), "is not a finite number: correct it or rescale the column"
+    if or_text and (isinstance(column.dtype, pd.CategoricalDtype) or (is_wrong.any() and values.isna().all())):
+        return None
+    for wrong, reason in ((is_wrong, problem), (np.isinf(values), infinite)):
         if wrong.any():
             refuse_cell(frame, name, int(wrong.argmax()), reason)
     if (largest := values.abs().max()) > LARGEST:

@@ -50,8 +50,8 @@ class Experiment:
         noise: Standard deviation of the observations.
         coordinates: What the chain moves in; all give the same posterior over functions. full is the paper's chain on
             all weights, exactly in distribution, at the cost of function (one hidden layer).
-        carry: For function and full coordinates: let the chain carry the function at the test inputs, so that their
-            autocorrelation is that of the chain; otherwise they are drawn afresh. By default with full coordinates.
+        carry: For function and full coordinates: the chain carries the function at the test inputs, which has its
+            autocorrelation, instead of drawing it afresh. By default with full coordinates.
         sampler: Markov kernel; lmc is the paper's name for mala.
         step_size: Coefficient of the noise in the proposal; by default tuned during burn-in.
         num_steps: Steps per hmc or hilbert_hmc trajectory.

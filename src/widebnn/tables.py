@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -139,8 +139,7 @@ class TableFit:
 
         check_output(check_free(self.out), force=False)
         rows = with_target(read_table(self.table), self.target)
-        columns: dict[str, Any] = {name: getattr(self, name) for name in ("target", "classify", "drop", "text")}
-        encoder = TableEncoder.fit(rows, **columns)
+        encoder = TableEncoder.fit(rows, target=self.target, classify=self.classify, drop=self.drop, text=self.text)
         x, y = encoder.transform(rows), encoder.targets(rows)
         estimator = self._estimator().set_params(progress=progress)
         with locked(self.running):
@@ -152,8 +151,8 @@ class TableFit:
             try:
                 estimator.fit(x, y)
             except KeyboardInterrupt:
-                resume = f"widebnn resume {self.running}"
-                log.warning(f"Interrupted: {self.out} was not written; the same command or {resume} resumes the fit.")
+                how = f"the same command or widebnn resume {self.running} resumes the fit"
+                log.warning(f"Interrupted: {self.out} was not written; {how}.")
                 raise
             except WidebnnError:
                 if not any(path.is_dir() for path in self.running.iterdir()):
@@ -234,8 +233,8 @@ def _load(path: FilePath) -> TableModel:
     if not hasattr(estimator, "table_"):
         raise WidebnnError(f"{path} was not fitted to a table by widebnn fit; load it in Python, which made it.")
     encoder = TableEncoder.from_json(estimator.table_)
-    same_kind = encoder.classes == hasattr(estimator, "classes_") and getattr(estimator, "single_output_", True)
-    if len(encoder.inputs) != estimator.n_features_in_ or not same_kind:
+    is_same_kind = encoder.classes == hasattr(estimator, "classes_") and getattr(estimator, "single_output_", True)
+    if len(encoder.inputs) != estimator.n_features_in_ or not is_same_kind:
         raise WidebnnError(f"the columns of {path} do not fit its network; fit again.")
     return TableModel(estimator, encoder)
 
@@ -260,8 +259,7 @@ def predict_table(
         progress: Whether to show a progress bar; by default on terminals.
 
     Returns:
-        Mean, standard deviation and quantiles of a new observation; or the most probable class, and the probability of
-        each.
+        Mean, standard deviation and quantiles of a new observation; or the most probable class, and all probabilities.
 
     Raises:
         WidebnnError: The model or the table cannot be used, or ``out`` exists.
@@ -320,9 +318,8 @@ def evaluate_table(
         progress: Whether to show a progress bar; by default on terminals.
 
     Returns:
-        Number of rows and scores, see ``widebnn.diagnostics.calibration``. Regression: RMSE, R2, negative
-        log-likelihood per row, coverage of central 50 % and 90 % intervals. Classes: accuracy, log loss, expected
-        calibration error.
+        Number of rows and scores. Regression: RMSE, R2, negative log-likelihood per row, coverage of central 50 % and
+        90 % intervals. Classes: accuracy, log loss, expected calibration error.
 
     Raises:
         WidebnnError: The model or the table cannot be used, or the files exist.
@@ -342,8 +339,7 @@ def evaluate_table(
     rows = with_target(rows, encoder.target)
     x, y = encoder.transform(rows), encoder.targets(rows)
     title = f"{encoder.target} in {os.path.basename(table)}, {len(x)} rows"
-    found, figure = _compare(estimator, rows, x, y, title, progress)
-    scores = {"rows": len(x), **found}
+    scores, figure = _compare(estimator, rows, x, y, title, progress)
     if files:
         figure.savefig(picture := io.BytesIO(), format="png", dpi=150)
         write_output(files[0], picture.getvalue())
@@ -354,7 +350,7 @@ def evaluate_table(
 
 def _compare(
     estimator: Any, rows: DataFrame, x: np.ndarray, y: np.ndarray, title: str, progress: bool | None
-) -> tuple[Mapping[str, float | None], Any]:
+) -> tuple[dict[str, Any], Any]:
     """Scores, and a reliability diagram or a figure of the coverage of intervals."""
     from widebnn import figures
     from widebnn.data.tables import listed, refuse_cell
@@ -366,15 +362,16 @@ def _compare(
             return estimator.predict(part), estimator.log_density(part, truth), estimator.cdf(part, truth)
 
         mean, log_density, below = _by_batches(compare, progress, rows, x, y)
-        return calibration.regression_scores(y, mean, log_density, below), figures.coverage_figure(below, title)
+        scores: Any = calibration.regression_scores(y, mean, log_density, below)
+        return {"rows": len(y)} | scores, figures.coverage_figure(below, title)
     known = estimator.classes_.astype(str).tolist()
     labels = np.array([known.index(label) if label in known else -1 for label in y.astype(str)])
     if (labels < 0).any():  # it has no probability
         problem = f"is not a class of the model ({listed(known, 8)}): remove such rows, or fit to a table with it"
         refuse_cell(rows, estimator.table_["target"], int((labels < 0).argmax()), problem)
     (p,) = _by_batches(lambda part: [estimator.predict_proba(part)], progress, rows, x)
-    bins = calibration.reliability(p, labels)
-    return calibration.classification_scores(p, labels), figures.reliability_figure(bins, title)
+    figure = figures.reliability_figure(calibration.reliability(p, labels), title)
+    return {"rows": len(y)} | calibration.classification_scores(p, labels), figure
 
 
 def _by_batches(

@@ -97,9 +97,7 @@ def test_the_official_addresses_are_https_with_known_checksums():
 def test_cifar10_is_fetched_once_and_can_be_loaded(archive, server, tmp_path):
     folder = tmp_path / "new" / "data"
     assert download("cifar10", str(folder)) == folder
-    assert files(tmp_path) == sorted(
-        ["new", "new/data", f"new/data/{CIFAR10_FOLDER}", *(f"new/data/{CIFAR10_FOLDER}/{name}" for name in NAMES)]
-    )
+    assert files(folder) == sorted([CIFAR10_FOLDER, *(f"{CIFAR10_FOLDER}/{name}" for name in NAMES)])
     for name in NAMES:
         assert (folder / CIFAR10_FOLDER / name).read_bytes() == archive[name]
     assert len(load_dataset("cifar10", data_dir=folder).x_train) == 15
@@ -110,14 +108,15 @@ def test_cifar10_is_fetched_once_and_can_be_loaded(archive, server, tmp_path):
 def test_cifar10_is_completed_from_what_is_there(archive, server, tmp_path):
     """Also from the archive that was left when it was interrupted while unpacking."""
     download("cifar10", tmp_path)
+    damaged = tmp_path / CIFAR10_FOLDER / "data_batch_1.bin"
     (tmp_path / CIFAR10_FOLDER / "test_batch.bin").unlink()
-    (tmp_path / CIFAR10_FOLDER / "data_batch_1.bin").write_bytes(b"half")
+    damaged.write_bytes(b"half")
     download("cifar10", tmp_path)
     assert len(load_dataset("cifar10", data_dir=tmp_path).x_test) == 3 and len(server[1]) == 2
-    (tmp_path / CIFAR10_FOLDER / "data_batch_1.bin").write_bytes(b"half")
+    damaged.write_bytes(b"half")
     (tmp_path / ARCHIVE).write_bytes(server[0][ARCHIVE])
     download("cifar10", tmp_path)
-    assert (tmp_path / CIFAR10_FOLDER / "data_batch_1.bin").read_bytes() == archive["data_batch_1.bin"]
+    assert damaged.read_bytes() == archive["data_batch_1.bin"]
     assert len(server[1]) == 2 and not (tmp_path / ARCHIVE).exists()
 
 

@@ -32,11 +32,8 @@ from widebnn.errors import Note, WidebnnError, readable
 log = logging.getLogger("widebnn")
 FEW_NOTES = 2
 """Notes on the data that are printed unless --verbose is given."""
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+HELP = {"help_option_names": ["-h", "--help"]}
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings=HELP)
 AsJson = Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings, errors and what --json asks for only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all notes on the data in full.")]
@@ -105,7 +102,6 @@ class _Lines(logging.Handler):
     """Messages of the library, one line each."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one."""
         _print_line(record.getMessage())
 
 
@@ -264,11 +260,8 @@ def reproduce(
 
 def _show_run(summary: dict[str, Any], folder: Path | str | None, as_json: bool) -> None:
     """The numbers that matter of a summary, all of it as JSON, and the exit code of an interrupted run."""
-    rows = {
-        "acceptance rate": summary["acceptance_rate"],
-        "milliseconds per step": summary["ms_per_step"],
-        "dimension": summary["dimension"],
-    }
+    rows = {"acceptance rate": summary["acceptance_rate"], "milliseconds per step": summary["ms_per_step"]}
+    rows["dimension"] = summary["dimension"]
     for name, words in (("lp", "log-likelihood"), ("predictions", "predictions, mean"), ("weights", "weights, mean")):
         if name in summary["ess_per_step"]:
             rows[f"ESS per 1000 steps: {words}"] = 1000 * (summary["ess_per_step"][name] or math.nan)

@@ -110,14 +110,17 @@ class TableEncoder:
             values = None if name in text else as_numbers(frame, name, mixed, or_text=True)
             if values is not None and values.nunique() > 1:
                 numbers[name] = float(values.median())
-                missing += [name] if values.hasnans else []
-                _note_numbers(what_is(frame, name), name, values)
+                if len(values) > 2 and (values.diff()[1:] == 1).all():
+                    note(f"{what_is(frame, name)} counts the rows; if that is all, leave it out: --drop {name!r}.")
+                if values.hasnans:
+                    missing.append(name)
+                    rows = f"{values.isna().sum()} of {len(values)} rows"
+                    median = f"the median {numbers[name]:g} is used, and an input says where"
+                    note(f"{what_is(frame, name)} lacks a value in {rows}: {median}.")
                 continue
             categories = _categories(what_is(frame, name), as_text(frame[name]))
-            if len(categories) > 1:
-                texts[name] = categories
-            else:
-                left_out.append(name)
+            texts |= {name: categories} if len(categories) > 1 else {}
+            left_out += [name] if len(categories) == 1 else []
         if not numbers and not texts:
             raise WidebnnError(f"{what_is(frame)} has no column to predict {target!r} from; add one that varies.")
         found = cls(target, classify, numbers, tuple(missing), texts, tuple(left_out))
@@ -221,14 +224,6 @@ def with_target(frame: pd.DataFrame, target: str) -> pd.DataFrame:
     if lacks := (~known).sum():
         note(f"{what_is(frame, target)} lacks a value in {lacks} of {len(frame)} rows, which are left out.")
     return frame[known]
-
-
-def _note_numbers(what: str, name: str, values: pd.Series) -> None:
-    if lacks := values.isna().sum():
-        median = f"the median {values.median():g} is used, and an input says where"
-        note(f"{what} lacks a value in {lacks} of {len(values)} rows: {median}.")
-    if len(values) > 2 and (values.diff()[1:] == 1).all():
-        note(f"{what} counts the rows; if it is only a number for each, leave it out: --drop {name!r}.")
 
 
 def _categories(what: str, texts: pd.Series) -> tuple[str, ...]:

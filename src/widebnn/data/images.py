@@ -107,8 +107,9 @@ def load_mnist(data_dir: str | PathLike[str] | None, n_train: int | None, n_test
     images = [_read_idx(folder, name, (28, 28)) for name in MNIST_FILES[::2]]
     labels = [_read_idx(folder, name, ()) for name in MNIST_FILES[1::2]]
     x, y = np.concatenate(images).reshape(-1, 784), np.concatenate(labels)
-    if [len(one) for one in images] != [len(one) for one in labels] or y.max() > 9:
-        got = f"{[len(one) for one in images]} images and {[len(one) for one in labels]} labels up to {y.max()}"
+    counts = [[len(one) for one in parts] for parts in (images, labels)]
+    if counts[0] != counts[1] or y.max() > 9:
+        got = f"{counts[0]} images and {counts[1]} labels up to {y.max()}"
         raise WidebnnError(
             f"the files in {folder} must have as many images as labels from 0 to 9, got {got}: fetch them again."
         )

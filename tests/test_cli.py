@@ -118,7 +118,7 @@ def test_classes_from_a_csv_file(tmp_path, widebnn):
     code, stdout, stderr = widebnn(*common, "--classify", "--drop", "id")
     assert code == 0, stderr
     assert json.loads(stdout)["test_accuracy"] > 0.7
-    code, _, stderr = widebnn(*common)
+    code, _, stderr = widebnn(*common, "--drop", "id")
     assert code == 2 and "has 'big' in line" in stderr.replace("small", "big") and "add --classify" in stderr
 
 
@@ -284,8 +284,5 @@ def test_help_does_not_wait_for_jax():
 def test_quiet_says_only_what_was_asked_for(widebnn):
     code, stdout, stderr = widebnn("sample", *FAST, "-q", "--json")
     assert code == 0 and set(json.loads(stdout)) and stderr == ""
-    assert widebnn("-q", "sample", *FAST) == (0, "", ""), "before the command or behind it"
-    code, _, stderr = widebnn("-q", "sample", *FAST, "-v")
-    assert code == 2 and "cannot both be given" in stderr
     code, _, stderr = widebnn("sample", *FAST, "-q", "--noise", "-1")
     assert code == 2 and stderr.startswith("error: noise must be")

@@ -2,21 +2,24 @@
 
 import pytest
 
-from widebnn.errors import LONGEST, DamageWarning, StoreError, WidebnnError, check_integer, readable
-
-
-@pytest.mark.parametrize("text", ["plain", "naïve 😀", "", "a" * LONGEST])
-def test_what_can_be_read_stays(text):
-    assert readable(text) == text
+from widebnn.errors import LONGEST, StoreError, WidebnnError, check_integer, readable
 
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("a\nb", r"a\nb"), ("\x1b[2J", r"\x1b[2J"), ("\u202eabc", r"\u202eabc"), ("\ud800", r"\ud800"), ("\0", r"\x00")],
+    [
+        ("naïve 😀", "naïve 😀"),
+        ("a" * LONGEST, "a" * LONGEST),
+        ("a\nb", r"a\nb"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("\u202eabc", r"\u202eabc"),
+        ("\ud800", r"\ud800"),
+        ("\0", r"\x00"),
+    ],
 )
 def test_what_cannot_be_printed_is_escaped(text, shown):
     assert readable(text) == shown
-    for kind in (WidebnnError, StoreError, DamageWarning):
+    for kind in (WidebnnError, StoreError):
         assert str(kind(text)) == shown
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+import itertools
 import json
 import logging
 import math
@@ -26,41 +27,31 @@ from rich.markup import escape
 from rich.table import Table
 
 from widebnn import experiments, names, tables
-from widebnn.errors import WidebnnError, readable
+from widebnn.errors import Note, WidebnnError, readable
 
 log = logging.getLogger("widebnn")
-app = typer.Typer(
-    help="Exact posterior sampling of wide Bayesian neural networks.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+FEW_NOTES = 2
+"""Notes on the data that are printed unless --verbose is given."""
+HELP = {"help_option_names": ["-h", "--help"]}
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings=HELP)
 AsJson = Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings, errors and what --json asks for only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all notes on the data in full.")]
 
 
-# --- commands made from library functions
-
-
 def command(library: Callable[..., Any] | None = None) -> Callable[[Callable[..., None]], None]:
     """Register a function as a command, with --quiet and --verbose.
 
-    Args:
-        library: A function or dataclass whose parameters become options (keyword-only ones) and arguments. The command
-            gets them as a dictionary, with ``progress``; its other parameters are its own.
+    The parameters of ``library``, a function or dataclass, become options (keyword-only ones) and arguments, which the
+    command gets as a dictionary, with ``progress``. Its own parameters do, too; help is in the ``Args`` of docstrings.
     """
 
     def register(function: Callable[..., None]) -> None:
         taken = {} if library is None else _options(library)
-        own = dict(list(inspect.signature(function, eval_str=True).parameters.items())[1:])
-        common = {"quiet": _parameter("quiet", Quiet, False), "verbose": _parameter("verbose", Verbose, False)}
-        common["context"] = _parameter("context", typer.Context, inspect.Parameter.empty)
-        parameters = [one.replace(kind=one.KEYWORD_ONLY) for one in (taken | own | common).values()]
+        parameters = taken | _options(function)
+        parameters |= {"quiet": _parameter("quiet", Quiet, False), "verbose": _parameter("verbose", Verbose, False)}
 
-        def run(context: typer.Context, quiet: bool, verbose: bool, **given: Any) -> None:
-            before = context.parent.params if context.parent else {}  # widebnn -q fit is widebnn fit -q
-            quiet, verbose = quiet or before.get("quiet", False), verbose or before.get("verbose", False)
+        def run(quiet: bool, verbose: bool, **given: Any) -> None:
             if quiet and verbose:
                 raise WidebnnError("--quiet and --verbose cannot both be given; leave one out.")
             log.handlers = [_Lines()]
@@ -73,23 +64,25 @@ def command(library: Callable[..., Any] | None = None) -> Callable[[Callable[...
                 sys.stdout.flush()
                 os._exit(130)
 
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        app.command(function.__name__, help=inspect.getdoc(function))(run)
+        run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+        run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+        app.command(function.__name__, help=(inspect.getdoc(function) or "").partition("\n\nArgs:")[0])(run)
 
     return register
 
 
-def _options(library: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def _options(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The parameters of a function or dataclass as Typer has them, with help from its docstring."""
-    documented = re.search(r"Args:\n(.*?)\n\n", inspect.getdoc(library) or "", re.DOTALL)
-    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", documented[1] if documented else "", re.MULTILINE)
+    documented = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
+    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", documented, re.MULTILINE)
     help_of = {name: " ".join(text.split()) for name, text in entries}
     options = {}
-    for name, parameter in inspect.signature(library, eval_str=True).parameters.items():
-        if name == "progress":
-            continue
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         hint, default = parameter.annotation, parameter.default
+        if name not in help_of or name == "progress":
+            if typing.get_origin(hint) is Annotated:
+                options[name] = _parameter(name, hint, default)
+            continue
         if typing.get_origin(hint) is list:
             default = []
         elif str in (parts := typing.get_args(hint)):  # whatever else it may be in Python
@@ -109,44 +102,30 @@ class _Lines(logging.Handler):
     """Messages of the library, one line each."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one."""
         _print_line(record.getMessage())
 
 
-# --- the commands
-
-
-def _show_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"widebnn {importlib.metadata.version('widebnn')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _top(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
+@app.callback(invoke_without_command=True)
+def _top(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     """Exact posterior sampling of wide Bayesian neural networks.
 
     Start with: widebnn sample --out runs/first
     """
+    if version:
+        typer.echo(f"widebnn {importlib.metadata.version('widebnn')}")
+        raise typer.Exit
 
 
 @command(experiments.Experiment)
-def sample(
-    settings: dict[str, Any],
-    out: Annotated[Path | None, typer.Option(help="Folder for draws.nc, summary.json and summary.png.")] = None,
-    as_json: AsJson = False,
-) -> None:
+def sample(settings: dict[str, Any], *, out: Path | None = None, as_json: AsJson = False) -> None:
     """Sample the posterior of a wide network and report speed, mixing and test error.
 
     With --out the chains are written while they run: after Ctrl-C, a crash or a power cut widebnn resume continues.
 
     Example: widebnn sample --data digits --width 2048 --sampler pcn --step-size 0.2 --out runs/digits
+
+    Args:
+        out: Folder for draws.nc, summary.json and summary.png.
     """
     progress = settings.pop("progress")
     _show_run(experiments.Experiment(**settings).run(out, progress=progress), out, as_json)
@@ -171,13 +150,7 @@ def demo(settings: dict[str, Any]) -> None:
 
     Takes about a minute. Example: widebnn demo --out runs/demo
     """
-    summary = experiments.demo(**settings)
-    ess_per_second = 1000 * (summary["ess_per_step"]["lp"] or 0) / summary["ms_per_step"]
-    log.info(
-        f"{summary['test_accuracy']:.0%} of test images right, {summary['ms_per_step']:.0f} ms per draw, "
-        f"{ess_per_second:.1f} effective draws per second, R-hat {summary['rhat']:.3f}. "
-        f"Picture: {settings['out']}/summary.png"
-    )
+    _show_run(experiments.demo(**settings), settings["out"], as_json=False)
 
 
 @command(tables.TableFit)
@@ -224,14 +197,14 @@ def evaluate(settings: dict[str, Any], as_json: AsJson = False) -> None:
 
 
 @command()
-def download(
-    _: dict[str, Any],
-    name: Annotated[names.Download, typer.Argument(help="Which data set.")],
-    data_dir: Annotated[Path, typer.Option(help="Folder for its files; pass it to the other commands.")],
-) -> None:
+def download(_: dict[str, Any], name: names.Download, *, data_dir: Path) -> None:
     """Fetch a data set over https, check it against its checksum, and unpack what is needed.
 
     Example: widebnn download cifar10 --data-dir data
+
+    Args:
+        name: Which data set.
+        data_dir: Folder for its files; pass it to the other commands.
     """
     from widebnn import data
 
@@ -241,36 +214,40 @@ def download(
 @command()
 def reproduce(
     settings: dict[str, Any],
-    what: Annotated[names.Reproduction, typer.Argument(help="Which experiment; all runs every one.")] = "all",
-    scale: Annotated[
-        names.Scale,
-        typer.Option(
-            help="smoke: two minutes, a toy to see that all works, speeds mean nothing; laptop: two hours, the paper's "
-            "widths and step sizes with short chains; paper: a million steps per cell, days."
-        ),
-    ] = "smoke",
-    data: Annotated[str, typer.Option(help="digits, cifar10 or mnist.")] = "digits",
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the run; the same command resumes it.")] = Path("runs/reproduce"),
-    samplers: Annotated[str | None, typer.Option(help="Only these, separated by commas: pcn,pcnl,lmc,...")] = None,
-    widths: Annotated[str | None, typer.Option(help="Instead of the scale's, separated by commas.")] = None,
-    step_sizes: Annotated[str | None, typer.Option(help="Instead of the scale's, separated by commas.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all chains.")] = 0,
-    engine: Annotated[
-        names.Engine, typer.Option(help="Where cells run: processes of this machine, or a Ray cluster.")
-    ] = "local",
-    workers: Annotated[
-        int | None, typer.Option(help="Processes of the local engine; by default half the number of cores.")
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster, HOST:PORT or auto; by default one on this machine.")
-    ] = None,
+    what: names.Reproduction = "all",
+    *,
+    scale: names.Scale = "smoke",
+    data: str = "digits",
+    data_dir: Path | None = None,
+    out: Path = Path("runs/reproduce"),
+    samplers: str | None = None,
+    widths: str | None = None,
+    step_sizes: str | None = None,
+    seed: int = 0,
+    engine: names.Engine = "local",
+    workers: int | None = None,
+    address: str | None = None,
 ) -> None:
     """Re-run the paper's experiments and write figures, a table of its numbers beside ours, and report.html.
 
     Interrupt it whenever you like: finished cells are kept, and the same command resumes the run, with either engine.
 
     Example: widebnn reproduce all --scale laptop --data cifar10 --data-dir DIR --out runs/paper
+
+    Args:
+        what: Which experiment; all runs every one.
+        scale: smoke: two minutes, a toy to see that all works, speeds mean nothing; laptop: two hours, the paper's
+            widths and step sizes with short chains; paper: a million steps per cell, days.
+        data: digits, cifar10 or mnist.
+        data_dir: Folder of the data files.
+        out: Folder of the run; the same command resumes it.
+        samplers: Only these, separated by commas: pcn,pcnl,lmc,...
+        widths: Instead of the scale's, separated by commas.
+        step_sizes: Instead of the scale's, separated by commas.
+        seed: Seed of all chains.
+        engine: Where cells run: processes of this machine, or a Ray cluster.
+        workers: Processes of the local engine; by default half the number of cores.
+        address: Of a Ray cluster, HOST:PORT or auto; by default one on this machine.
     """
     given = dict(locals())
     given |= given.pop("settings")
@@ -281,23 +258,15 @@ def reproduce(
         log.info(f"{claim['verdict']}: {claim['claim']}")
 
 
-# --- what is printed
-
-
 def _show_run(summary: dict[str, Any], folder: Path | str | None, as_json: bool) -> None:
     """The numbers that matter of a summary, all of it as JSON, and the exit code of an interrupted run."""
-    ess = {name: 1000 * (value or math.nan) for name, value in summary["ess_per_step"].items()}
-    rows = {
-        "acceptance rate": summary["acceptance_rate"],
-        "milliseconds per step": summary["ms_per_step"],
-        "dimension": summary["dimension"],
-        "ESS per 1000 steps: log-likelihood": ess["lp"],
-        "ESS per 1000 steps: predictions, mean": ess.get("predictions"),
-        "ESS per 1000 steps: weights, mean": ess["weights"],
-        "largest R-hat": summary["rhat"],
-        "test RMSE": summary.get("test_rmse"),
-        "test accuracy": summary.get("test_accuracy"),
-    }
+    rows = {"acceptance rate": summary["acceptance_rate"], "milliseconds per step": summary["ms_per_step"]}
+    rows["dimension"] = summary["dimension"]
+    for name, words in (("lp", "log-likelihood"), ("predictions", "predictions, mean"), ("weights", "weights, mean")):
+        if name in summary["ess_per_step"]:
+            rows[f"ESS per 1000 steps: {words}"] = 1000 * (summary["ess_per_step"][name] or math.nan)
+    rows |= {"largest R-hat": summary["rhat"], "test RMSE": summary.get("test_rmse")}
+    rows["test accuracy"] = summary.get("test_accuracy")
     title = f"{summary['sampler']} in {summary['coordinates']} coordinates, width {summary['width']}"
     _show(title, rows, as_json, summary)
     if summary["interrupted"]:
@@ -324,7 +293,17 @@ def _print_line(line: str) -> None:
 
 def main() -> None:
     """Run the command line; bad input is one sentence on stderr and exit code 2, never a traceback."""
-    warnings.showwarning = lambda message, *_: _print_line(f"warning: {message}")
+    notes = itertools.count(1)
+
+    def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
+        if category is not Note:
+            _print_line(f"warning: {message}")
+        elif next(notes) <= FEW_NOTES or log.isEnabledFor(logging.DEBUG):
+            log.info(f"note: {message}")
+        else:
+            log.info("There are more notes: --verbose shows them.")
+
+    warnings.showwarning = show  # type: ignore[assignment]
     try:
         app()
     except WidebnnError as error:

@@ -18,14 +18,14 @@ import numpy as np
 
 LONGEST = 1000
 """Characters of a message; files may hold names and numbers of any length."""
+Bound = float | None
 
 
 def readable(text: str) -> str:
     """Return one line that a terminal can show, whatever a file has put into it."""
     if len(text) > LONGEST:
-        text = f"{text[:LONGEST]}{text[-LONGEST:]}"  # both ends are more than what is kept
-    if not text.isprintable():
-        text = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+        text = f"{text[: LONGEST - 305]} ... {text[-300:]}"
+    text = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 305]} ... {text[-300:]}"
 
 
@@ -40,11 +40,12 @@ class StoreError(WidebnnError):
     """The folder of a run cannot be used."""
 
 
+class Note(UserWarning):
+    """A remark on the data."""
+
+
 class DamageWarning(UserWarning):
     """Files of a run were corrupted and are recomputed."""
-
-    def __init__(self, message: str = ""):
-        super().__init__(readable(message))
 
 
 class PrecisionWarning(UserWarning):
@@ -69,10 +70,9 @@ def check_integer(name: str, value: int, minimum: int, maximum: int = 2**63 - 1)
     """Return ``value`` as int if it is a whole number from ``minimum`` to ``maximum``."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise WidebnnError(f"{name} must be a whole number, got {value!r}.")
-    if int(value) < minimum:
-        raise WidebnnError(f"{name} must be at least {minimum}, got {value}.")
-    if int(value) > maximum:
-        raise WidebnnError(f"{name} must be at most {maximum}, got {value}.")
+    if not minimum <= int(value) <= maximum:
+        limit = f"at least {minimum}" if int(value) < minimum else f"at most {maximum}"
+        raise WidebnnError(f"{name} must be {limit}, got {value}.")
     return int(value)
 
 
@@ -80,9 +80,9 @@ def check_real(
     name: str,
     value: float | str,
     *,
-    above: float | None = None,
-    at_least: float | None = None,
-    at_most: float | None = None,
+    above: Bound = None,
+    at_least: Bound = None,
+    at_most: Bound = None,
     advice: str = "",
 ) -> float:
     """Return ``value`` as float if it is finite (or ``at_most`` is inf) and inside the stated range."""
@@ -90,17 +90,11 @@ def check_real(
         number = float(value)
     except (TypeError, ValueError):
         raise WidebnnError(f"{name} must be a number, got {value!r}.") from None
-    inside = (
-        (math.isfinite(number) or number == at_most == math.inf)
-        and (above is None or number > above)
-        and (at_least is None or number >= at_least)
-        and (at_most is None or number <= at_most)
-    )
-    if not inside:
-        limits = {"greater than": above, "at least": at_least, "at most": at_most}
-        stated = [f"{words} {limit:g}" for words, limit in limits.items() if limit not in (None, math.inf)]
-        wanted = " and ".join(stated) or "finite"
-        raise WidebnnError(f"{name} must be {wanted}, got {value}.{' ' + advice if advice else ''}")
+    is_inside = (math.isfinite(number) or number == at_most) and (above is None or number > above)
+    if not (is_inside and (at_least is None or number >= at_least) and (at_most is None or number <= at_most)):
+        bounds = {"greater than": above, "at least": at_least, "at most": at_most}
+        wanted = [f"{words} {bound:g}" for words, bound in bounds.items() if bound not in (None, math.inf)]
+        raise WidebnnError(f"{name} must be {' and '.join(wanted) or 'finite'}, got {value}. {advice}".rstrip())
     return number
 
 
@@ -127,12 +121,15 @@ def _has_type(value: Any, hint: Any) -> bool:
         return value in parts
     if origin is os.PathLike:
         return isinstance(value, os.PathLike)
-    if origin in (list, tuple):
-        if origin is list or parts[-1] is Ellipsis:
-            parts = parts[:1] * len(value) if isinstance(value, origin) else ()
-        same = isinstance(value, origin) and len(value) == len(parts)
-        return same and all(_has_type(one, part) for one, part in zip(value, parts, strict=True))
-    return type(value) is hint or (hint is float and type(value) is int)
+    if origin not in (list, tuple, dict):
+        return type(value) is hint or (hint is float and type(value) is int)
+    if not isinstance(value, origin):
+        return False
+    if origin is dict:
+        return all(_has_type(key, parts[0]) and _has_type(one, parts[1]) for key, one in value.items())
+    if origin is list or parts[-1] is Ellipsis:
+        parts = parts[:1] * len(value)
+    return len(value) == len(parts) and all(map(_has_type, value, parts))
 
 
 def check_numbers(name: str, value: Any) -> np.ndarray:
@@ -159,13 +156,11 @@ def check_inputs(name: str, value: Any, columns: int | None = None) -> np.ndarra
     return array
 
 
-def check_targets(y: Any, rows: int) -> np.ndarray:
+def check_targets(y: Any, rows: int, name: str = "y") -> np.ndarray:
     """Return ``y``, rows x outputs or a vector, as a float64 matrix if it is finite and not empty."""
-    y = check_numbers("y", y)
+    y = check_numbers(name, y)
     if y.ndim not in (1, 2):
-        raise WidebnnError(f"y must have shape (n,) or (n, outputs); got {y.shape}.")
+        raise WidebnnError(f"{name} must have shape (n,) or (n, outputs); got {y.shape}.")
     if len(y) != rows:
-        raise WidebnnError(f"x and y must have the same number of rows; got {rows} and {len(y)}.")
-    if y.size == 0:
-        raise WidebnnError(f"y must have at least one row and one column; got shape {y.shape}.")
-    return y[:, None] if y.ndim == 1 else y
+        raise WidebnnError(f"x and {name} must have the same number of rows; got {rows} and {len(y)}.")
+    return check_inputs(name, y[:, None] if y.ndim == 1 else y)

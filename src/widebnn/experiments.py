@@ -11,10 +11,9 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from widebnn.errors import DamageWarning, WidebnnError, check_fields, check_integer, check_real
 from widebnn.names import Activation, Coordinates, Dtype, Sampler
@@ -27,16 +26,9 @@ if TYPE_CHECKING:
     from widebnn.sampling import Result
 
 log = logging.getLogger("widebnn")
-MOST_LAYERS = 1000
-CHAINS = "chains"
-"""Where in the folder of a run the chains are kept."""
 OUTPUTS = ["draws.nc", "summary.json", "summary.png"]
 CHECKSUMS = "SHA256SUMS"
 """Of the outputs, as sha256sum -c reads it."""
-DEMO_WIDTHS = (256, 512, 1024, 2048)
-DEMO_STEP_SIZE = 0.1
-
-Settings = TypeVar("Settings", "Experiment", TableFit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +50,8 @@ class Experiment:
         noise: Standard deviation of the observations.
         coordinates: What the chain moves in; all give the same posterior over functions. full is the paper's chain on
             all weights, exactly in distribution, at the cost of function (one hidden layer).
-        carry: For function and full coordinates: let the chain carry the function at the test inputs, so that their
-            autocorrelation is that of the chain; otherwise they are drawn afresh. By default with full coordinates.
+        carry: For function and full coordinates: the chain carries the function at the test inputs, which has its
+            autocorrelation, instead of drawing it afresh. By default with full coordinates.
         sampler: Markov kernel; lmc is the paper's name for mala.
         step_size: Coefficient of the noise in the proposal; by default tuned during burn-in.
         num_steps: Steps per hmc or hilbert_hmc trajectory.
@@ -127,16 +119,16 @@ class Experiment:
             WidebnnError: A setting is wrong, or ``out`` holds a run.
         """
         if out is None:
-            return self._sample(None, progress)
+            return self._sample(None, progress)[2]
         folder = Path(out)
         if (folder / "summary.json").exists():
             advice = f"choose another --out, or make the run longer by widebnn resume {folder} --steps N"
             raise WidebnnError(f"{folder} already holds a run; {advice}.")
         with locked(folder):
             begin(folder, "sample", asdict(self))
-            return self._sample(folder, progress)
+            return _write(folder, *self._sample(folder, progress))
 
-    def _sample(self, folder: Path | None, progress: bool | None) -> dict[str, Any]:
+    def _sample(self, folder: Path | None, progress: bool | None) -> tuple[Result, Dataset, dict[str, Any]]:
         """Run or resume in a folder that is locked."""
         import widebnn
         from widebnn.data import load_dataset
@@ -147,37 +139,24 @@ class Experiment:
         def some(*names: str) -> dict[str, Any]:
             return {name: given[name] for name in names if given[name] is not None}
 
-        widths = [check_integer("width", self.width, 1)] * check_integer("depth", self.depth, 1, MOST_LAYERS)
-        of_data = some("n_train", "n_test", "data_dir", "target", "classify", "drop", "text")
-        dataset = load_dataset(self.data, **of_data)
-        network = widebnn.dense(dataset.x_train.shape[1], widths, self.activation)
-        has_test = len(dataset.x_test) > 0
-        carried = has_test and (self.coordinates == "full" if self.carry is None else self.carry)
-        target = widebnn.posterior(
-            network,
-            dataset.x_train,
-            dataset.y_train,
-            noise=self.noise,
-            coordinates=self.coordinates,
-            carry=dataset.x_test if carried else None,
-            dtype=self.dtype,
-        )
+        widths = [check_integer("width", self.width, 1)] * check_integer("depth", self.depth, 1, 1000)
+        data = load_dataset(self.data, **some("n_train", "n_test", "data_dir", "target", "classify", "drop", "text"))
+        network = widebnn.dense(data.x_train.shape[1], widths, self.activation)
+        x_test = data.x_test if len(data.x_test) else None
+        carried = x_test if self.carry or (self.carry is None and self.coordinates == "full") else None
+        options = some("noise", "coordinates", "dtype")
+        target = widebnn.posterior(network, data.x_train, data.y_train, carry=carried, **options)
+        collect = widebnn.track(target, x_test if carried is None else None)
         tuning = some("step_size", "num_steps", "friction")
+        length = some("steps", "burn_in", "thin", "chains", "seed", "checkpoint_seconds")
+        store = None if folder is None else folder / "chains"
         result = widebnn.sample(
-            target,
-            self.sampler,
-            collect=widebnn.track(target, dataset.x_test if has_test and not carried else None),
-            store=None if folder is None else folder / CHAINS,
-            progress=progress,
-            **some("steps", "burn_in", "thin", "chains", "seed", "checkpoint_seconds"),
-            **tuning,
+            target, self.sampler, collect=collect, store=store, progress=progress, **length, **tuning
         )
-        summary = {"data": dataset.name, "n_train": len(dataset.x_train), "n_test": len(dataset.x_test)}
+        summary = {"data": data.name, "n_train": len(data.x_train), "n_test": len(data.x_test)}
         summary |= some("width", "depth", "activation", "noise", "coordinates", "sampler", "dtype")
-        summary |= {"carry": carried} | tuning | summarise(result, dataset)
-        if folder is not None:
-            _write(folder, result, dataset, summary)
-        return summary
+        summary |= {"carry": carried is not None} | tuning | summarise(result, data)
+        return result, data, summary
 
 
 def resume(
@@ -206,26 +185,22 @@ def resume(
             raise WidebnnError("steps are for runs of widebnn sample, and this is one of widebnn fit; leave them out.")
         fit = _restored(TableFit, folder, settings)
         if not (fit.running.is_dir() and os.path.samefile(fit.running, folder)):
-            raise WidebnnError(
-                f"{folder} is the run of a fit to {fit.out}, and not beside it; move it to {fit.running}."
-            )
+            problem = f"{folder} is the run of a fit to {fit.out}, and not beside it"
+            raise WidebnnError(f"{problem}; move it to {fit.running}.")
         return fit.run(progress=progress)
     experiment = _restored(Experiment, folder, settings if steps is None else settings | {"steps": steps})
     with locked(folder):
         if corrupted := damaged_files(folder / CHECKSUMS, OUTPUTS):
-            listed = ", ".join(corrupted)
-            warnings.warn(
-                f"{folder} has corrupted files ({listed}): rewritten from the chains", DamageWarning, stacklevel=2
-            )
-        return experiment._sample(folder, progress)
+            problem = f"{folder} has corrupted files ({', '.join(corrupted)}): rewritten from the chains"
+            warnings.warn(problem, DamageWarning, stacklevel=2)
+        return _write(folder, *experiment._sample(folder, progress))
 
 
-def _restored(kind: type[Settings], folder: Path, settings: dict[str, Any]) -> Settings:
+def _restored(kind: Any, folder: Path, settings: dict[str, Any]) -> Any:
     """Settings from a file, which may come from another version or from anybody."""
     if set(settings) != {one.name for one in dataclasses.fields(kind)}:
-        raise WidebnnError(
-            f"{folder} has other settings than this version of widebnn; resume with the one that began it."
-        )
+        problem = f"{folder} has other settings than this version of widebnn"
+        raise WidebnnError(f"{problem}; resume with the version that began it.")
     return kind(**settings)
 
 
@@ -245,54 +220,36 @@ def demo(*, out: str | os.PathLike[str] = "runs/demo", progress: bool | None = N
     Examples:
         >>> demo(out="runs/demo")["pcn_acceptance_by_width"]
     """
+    import jax
+
     import widebnn
-    from widebnn.data import load_dataset
-    from widebnn.diagnostics import summarise
 
     folder = Path(out)
     if (folder / "summary.json").exists():
         raise WidebnnError(f"{folder} already holds a run; choose another --out or remove it first.")
     with locked(folder):
         make_folder(folder)
-        dataset = load_dataset("digits", 256, 128)
-        target = widebnn.posterior(widebnn.dense(64, [1024]), dataset.x_train, dataset.y_train, carry=dataset.x_test)
         log.info("Sampling the posterior of 1024 GELU units given 256 images of digits ...")
-        collect = widebnn.track(target)
-        result = widebnn.sample(target, steps=150, burn_in=120, chains=2, collect=collect, progress=progress)
-        summary: dict[str, Any] = {"data": "digits", "width": 1024, "depth": 1, "sampler": "auto"}
-        summary |= {"coordinates": "function"} | summarise(result, dataset)
-        summary["pcn_acceptance_by_width"] = {}
-        for width, rate in _acceptance_of_pcn(dataset):
-            summary["pcn_acceptance_by_width"][width] = rate
-            log.info(f"pCN acceptance at width {width}: {rate:.2f} (widths: {', '.join(map(str, DEMO_WIDTHS))})")
-        _write(folder, result, dataset, summary)
-    return summary
+        experiment = Experiment(carry=True, steps=150, burn_in=120, thin=1)
+        result, data, summary = experiment._sample(None, progress)
+        rates = summary["pcn_acceptance_by_width"] = {}
+        for width in (256, 512, 1024, 2048):
+            target = widebnn.posterior(widebnn.dense(64, [width]), data.x_train, data.y_train)
+            kernel = widebnn.samplers.pcn(target.log_likelihood, 0.1)
+
+            # pCN decorrelates slowly at small widths: fresh proposals are averaged at draws of the default sampler.
+            def rate(key: Any, u: Any, kernel: Any = kernel) -> Any:
+                state, keys = kernel.init(u), jax.random.split(key, 8)
+                return {"rate": sum(kernel.step(one, state)[1].acceptance_rate for one in keys) / len(keys)}
+
+            draws = widebnn.sample(target, "auto", steps=25, burn_in=40, collect=rate, progress=False).draws
+            rates[width] = float(draws["rate"].mean())
+            log.info(f"pCN acceptance at width {width}: {rates[width]:.2f}")
+        return _write(folder, result, data, summary)
 
 
-def _acceptance_of_pcn(dataset: Dataset) -> Iterator[tuple[int, float]]:
-    """(width, stationary acceptance rate of pCN), one at a time.
-
-    pCN itself decorrelates slowly at small widths: fresh proposals are averaged at draws of the default sampler.
-    """
-    import jax
-
-    import widebnn
-
-    for width in DEMO_WIDTHS:
-        network = widebnn.dense(dataset.x_train.shape[1], [width])
-        target = widebnn.posterior(network, dataset.x_train, dataset.y_train)
-        kernel = widebnn.samplers.pcn(target.log_likelihood, DEMO_STEP_SIZE)
-
-        def rate(key: Any, u: Any, kernel: Any = kernel) -> Any:
-            state = kernel.init(u)
-            rates = [kernel.step(k, state)[1].acceptance_rate for k in jax.random.split(key, 8)]
-            return {"rate": sum(rates) / len(rates)}
-
-        result = widebnn.sample(target, "auto", steps=25, burn_in=40, collect=rate, progress=False)
-        yield width, float(result.draws["rate"].mean())
-
-
-def _write(folder: Path, result: Result, dataset: Dataset, summary: dict[str, Any]) -> None:
+def _write(folder: Path, result: Result, dataset: Dataset, summary: dict[str, Any]) -> dict[str, Any]:
+    """Write the outputs of a run and return its summary."""
     from widebnn.figures import run_figure
 
     run_figure(result, dataset, summary).savefig(picture := io.BytesIO(), format="png", dpi=150)
@@ -303,3 +260,4 @@ def _write(folder: Path, result: Result, dataset: Dataset, summary: dict[str, An
         write_bytes(folder / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
         write_checksums(folder / CHECKSUMS, OUTPUTS)
     log.info(f"Wrote {', '.join(OUTPUTS)} to {folder}")
+    return summary

@@ -23,46 +23,38 @@ def run_figure(result: Result, dataset: Dataset, summary: dict[str, Any]) -> Fig
     ratios = [1.0] + [1.4] * has_test + [0.9] * (acceptance is not None)
     figure = Figure(figsize=(4.6 * sum(ratios), 4.2), layout="constrained")
     axes = figure.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
-    if acceptance is not None:
-        _acceptance(axes[-1], acceptance)
     steps = result.burn_in + result.thin * np.arange(1, result.stats["lp"].shape[1] + 1)
     for chain, trace in enumerate(result.stats["lp"]):
         axes[0].plot(steps, trace, lw=0.8, color=COLOURS[chain % len(COLOURS)], label=f"chain {chain}")
     axes[0].set(xlabel="step", ylabel="log-likelihood", title=f"acceptance {summary['acceptance_rate']:.2f}")
     axes[0].legend(loc="lower right", fontsize=8)
     if has_test:
-        if dataset.labels_test is not None:
-            _classes(axes[1], result, dataset, dataset.labels_test)
-        else:
-            _regression(axes[1], result, dataset)
+        draws = {name: values.reshape(-1, *values.shape[2:]) for name, values in result.draws.items()}
+        (_regression if dataset.labels_test is None else _classes)(axes[1], draws, dataset)
+    if acceptance is not None:  # the paper's theorem in one line: pCN's acceptance tends to 1 with the width
+        axes[-1].plot(list(acceptance), list(acceptance.values()), "o-", color=COLOURS[2])
+        axes[-1].set_xscale("log", base=2)
+        axes[-1].set_xticks(list(acceptance), [str(width) for width in acceptance])
+        axes[-1].set(xlabel="width (hidden units)", ylabel="acceptance rate of pCN, step size 0.1", ylim=(0, 1))
+        axes[-1].set_title("wider networks accept more")
+        axes[-1].grid(color="0.9")
     title = f"{dataset.name}, n = {len(dataset.x_train)}, width {summary['width']}, depth {summary['depth']}"
     figure.suptitle(f"{title}: {summary['sampler']}, {summary['coordinates']} coordinates")
     return figure
 
 
-def _acceptance(axis: Any, acceptance: dict[int, float]) -> None:
-    """The paper's theorem in one line: pCN's acceptance tends to 1 with the width."""
-    axis.plot(list(acceptance), list(acceptance.values()), "o-", color=COLOURS[2])
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(list(acceptance), [str(width) for width in acceptance])
-    axis.set(xlabel="width (hidden units)", ylabel="acceptance rate of pCN, step size 0.1", ylim=(0, 1))
-    axis.set_title("wider networks accept more")
-    axis.grid(color="0.9")
+def _intervals(axis: Any, x: Any, draws: np.ndarray, **style: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Medians with bars from the 5 % to the 95 % quantile, which are returned."""
+    low, middle, high = np.quantile(draws, [0.05, 0.5, 0.95], axis=0)
+    axis.errorbar(x, middle, [middle - low, high - middle], **style)
+    return low, high
 
 
-def _pooled(result: Result, name: str) -> np.ndarray:
-    draws = result.draws[name]
-    return draws.reshape(-1, *draws.shape[2:])
-
-
-def _regression(axis: Any, result: Result, dataset: Dataset) -> None:
+def _regression(axis: Any, draws: dict[str, np.ndarray], dataset: Dataset) -> None:
     """Predicted against observed, with central 90 % intervals of new observations."""
-    y = dataset.to_original_units(_pooled(result, "y_test"))[..., 0]
     observed = dataset.to_original_units(dataset.y_test)[:, 0]
-    low, middle, high = np.quantile(y, [0.05, 0.5, 0.95], axis=0)
-    axis.errorbar(
-        observed, middle, [middle - low, high - middle], fmt="o", ms=3, lw=0.8, color=COLOURS[0], label="90 % interval"
-    )
+    y, style = dataset.to_original_units(draws["y_test"])[..., 0], {"fmt": "o", "ms": 3, "lw": 0.8, "color": COLOURS[0]}
+    low, high = _intervals(axis, observed, y, **style, label="90 % interval")
     ends = [min(observed.min(), low.min()), max(observed.max(), high.max())]
     axis.plot(ends, ends, color="0.5", lw=1, label="predicted = observed")
     covered = np.mean((low <= observed) & (observed <= high))
@@ -70,25 +62,20 @@ def _regression(axis: Any, result: Result, dataset: Dataset) -> None:
     axis.legend(fontsize=8)
 
 
-def _classes(axis: Any, result: Result, dataset: Dataset, all_labels: np.ndarray) -> None:
+def _classes(axis: Any, draws: dict[str, np.ndarray], dataset: Dataset) -> None:
     """Output of the true class and of its strongest rival for the first test images."""
-    f = _pooled(result, "f_test")[:, :SHOWN_ROWS]
-    labels = all_labels[:SHOWN_ROWS]
-    rows = np.arange(len(labels))
-    mean = f.mean(axis=0)
+    all_labels = np.asarray(dataset.labels_test)
+    labels, f = all_labels[:SHOWN_ROWS], draws["f_test"][:, :SHOWN_ROWS]
+    rows, mean = np.arange(len(labels)), f.mean(axis=0)
     rivals = np.where(np.arange(mean.shape[1]) == labels[:, None], -np.inf, mean).argmax(axis=1)
-    for classes, colour, marker, label in (
-        (labels, COLOURS[0], "o", "true class"),
-        (rivals, COLOURS[1], "s", "strongest other class"),
-    ):
-        low, middle, high = np.quantile(f[:, rows, classes], [0.05, 0.5, 0.95], axis=0)
-        axis.errorbar(rows, middle, [middle - low, high - middle], fmt=marker, ms=4, lw=1.2, color=colour, label=label)
-    accuracy = np.mean(_pooled(result, "mean_test").mean(axis=0).argmax(axis=1) == all_labels)
+    style = {"ms": 4, "lw": 1.2}
+    _intervals(axis, rows, f[:, rows, labels], **style, fmt="o", color=COLOURS[0], label="true class")
+    _intervals(axis, rows, f[:, rows, rivals], **style, fmt="s", color=COLOURS[1], label="strongest other class")
+    accuracy = np.mean(draws["mean_test"].mean(axis=0).argmax(axis=1) == all_labels)
     axis.set_xticks(rows, [dataset.class_names[label] for label in labels], fontsize=8)
     axis.set(xlabel="test image (its class)", ylabel="network output, median and 90 % interval")
     axis.set_title(f"{accuracy:.0%} of {len(all_labels)} test images classified correctly")
-    low, high = axis.get_ylim()
-    axis.set_ylim(low, high + 0.15 * (high - low))  # room for the legend
+    axis.margins(y=0.15)  # room for the legend
     axis.legend(fontsize=8, loc="upper center", ncols=2)
 
 
@@ -104,10 +91,9 @@ def reliability_figure(bins: Reliability, title: str) -> Figure:
     right = accuracy * count
     low, high = (beta.ppf(level, right + 0.5, count - right + 0.5) for level in (0.05, 0.95))
     errors = [np.maximum(accuracy - low, 0), np.maximum(high - accuracy, 0)]
-    _diagonal(top, "calibrated")
-    top.errorbar(
-        confidence, accuracy, errors, fmt="o", ms=5, lw=1.2, color=COLOURS[0], label="predictions, 90 % interval"
-    )
+    _diagonal(top)
+    style = {"fmt": "o", "ms": 5, "lw": 1.2, "color": COLOURS[0]}
+    top.errorbar(confidence, accuracy, errors, **style, label="predictions, 90 % interval")
     error = np.sum(count * np.abs(confidence - accuracy)) / count.sum()
     top.set(ylabel="share of them that are right", ylim=(-0.02, 1.02))
     top.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
@@ -129,7 +115,7 @@ def coverage_figure(below: Any, title: str) -> Figure:
     rows, levels = len(below), np.linspace(0, 1, 101)
     low, high = (binom.ppf(share, rows, levels) / rows for share in (0.05, 0.95))
     axis.fill_between(levels, low, high, color="0.88", lw=0, label="calibrated, 90 % of the time")
-    _diagonal(axis, "calibrated")
+    _diagonal(axis)
     axis.plot(levels, central_coverage(below, levels), color=COLOURS[0], lw=1.8, label="these predictions")
     for level, covered in zip(INTERVALS, central_coverage(below, INTERVALS), strict=True):
         axis.plot(level, covered, "o", color=COLOURS[1], ms=6)
@@ -141,7 +127,7 @@ def coverage_figure(below: Any, title: str) -> Figure:
     return figure
 
 
-def _diagonal(axis: Any, label: str) -> None:
-    axis.plot([0, 1], [0, 1], color="0.5", lw=1, label=label)
+def _diagonal(axis: Any) -> None:
+    axis.plot([0, 1], [0, 1], color="0.5", lw=1, label="calibrated")
     axis.grid(color="0.92")
     axis.set_axisbelow(True)

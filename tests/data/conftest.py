@@ -1,5 +1,7 @@
 """What every data set has in common."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -23,3 +25,16 @@ def write(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture
+def noted():
+    """Calls a function and returns its result and the texts of its warnings."""
+
+    def call(function, *arguments, **options):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = function(*arguments, **options)
+        return result, [str(one.message) for one in caught]
+
+    return call

@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import http.server
 import io
-import os
 import tarfile
 import threading
 import warnings
@@ -17,7 +16,7 @@ from widebnn.data import download, downloads, images, load_dataset
 from widebnn.data.images import CIFAR10_FOLDER, MNIST_FILES, OFFICIAL, RECORD
 from widebnn.errors import WidebnnError
 
-NAMES = [*OFFICIAL[0], *OFFICIAL[1]]
+NAMES = OFFICIAL
 ARCHIVE = "cifar-10-binary.tar.gz"
 
 
@@ -98,9 +97,7 @@ def test_the_official_addresses_are_https_with_known_checksums():
 def test_cifar10_is_fetched_once_and_can_be_loaded(archive, server, tmp_path):
     folder = tmp_path / "new" / "data"
     assert download("cifar10", str(folder)) == folder
-    assert files(tmp_path) == sorted(
-        ["new", "new/data", f"new/data/{CIFAR10_FOLDER}", *(f"new/data/{CIFAR10_FOLDER}/{name}" for name in NAMES)]
-    )
+    assert files(folder) == sorted([CIFAR10_FOLDER, *(f"{CIFAR10_FOLDER}/{name}" for name in NAMES)])
     for name in NAMES:
         assert (folder / CIFAR10_FOLDER / name).read_bytes() == archive[name]
     assert len(load_dataset("cifar10", data_dir=folder).x_train) == 15
@@ -111,14 +108,15 @@ def test_cifar10_is_fetched_once_and_can_be_loaded(archive, server, tmp_path):
 def test_cifar10_is_completed_from_what_is_there(archive, server, tmp_path):
     """Also from the archive that was left when it was interrupted while unpacking."""
     download("cifar10", tmp_path)
+    damaged = tmp_path / CIFAR10_FOLDER / "data_batch_1.bin"
     (tmp_path / CIFAR10_FOLDER / "test_batch.bin").unlink()
-    (tmp_path / CIFAR10_FOLDER / "data_batch_1.bin").write_bytes(b"half")
+    damaged.write_bytes(b"half")
     download("cifar10", tmp_path)
     assert len(load_dataset("cifar10", data_dir=tmp_path).x_test) == 3 and len(server[1]) == 2
-    (tmp_path / CIFAR10_FOLDER / "data_batch_1.bin").write_bytes(b"half")
+    damaged.write_bytes(b"half")
     (tmp_path / ARCHIVE).write_bytes(server[0][ARCHIVE])
     download("cifar10", tmp_path)
-    assert (tmp_path / CIFAR10_FOLDER / "data_batch_1.bin").read_bytes() == archive["data_batch_1.bin"]
+    assert damaged.read_bytes() == archive["data_batch_1.bin"]
     assert len(server[1]) == 2 and not (tmp_path / ARCHIVE).exists()
 
 
@@ -139,7 +137,7 @@ def test_what_is_not_the_known_file_is_deleted(archive, mnist, server, tmp_path)
     server[0][ARCHIVE] += b"x"
     server[0][f"{MNIST_FILES[0]}.gz"] = b"something else"
     with pytest.raises(
-        WidebnnError, match=r"cifar-10-binary.tar.gz cannot be fetched \(SHA256 hash.*; try again .*unpack"
+        WidebnnError, match=r"cifar-10-binary.tar.gz cannot be fetched \(SHA256 hash.*; try again, .*unpack"
     ):
         download("cifar10", tmp_path)
     with pytest.raises(WidebnnError, match=r"cannot be fetched \(SHA256 hash of downloaded file .* known hash"):
@@ -151,12 +149,11 @@ def test_without_network_one_sentence_says_what_to_put_where(server, tmp_path, m
     monkeypatch.setattr(downloads, "CIFAR10_URL", f"http://127.0.0.1:9/{ARCHIVE}")
     with pytest.raises(WidebnnError) as info:
         download("cifar10", tmp_path)
-    assert f"or unpack {downloads.CIFAR10_URL} in {tmp_path}, which makes {tmp_path / CIFAR10_FOLDER}." in str(
-        info.value
-    )
+    assert f"{downloads.CIFAR10_URL} cannot be fetched" in str(info.value)
+    assert f"or unpack it into {tmp_path}." in str(info.value)
     with pytest.raises(WidebnnError, match="404") as info:
         download("mnist", tmp_path)
-    assert f"or put {downloads.MNIST_URL}{MNIST_FILES[0]}.gz into {tmp_path}." in str(info.value)
+    assert f"or put it into {tmp_path}." in str(info.value)
     assert "\n" not in str(info.value) and files(tmp_path) == []
 
 
@@ -164,9 +161,5 @@ def test_bad_arguments_are_refused(tmp_path):
     with pytest.raises(WidebnnError, match=r"name must be one of cifar10, mnist; got 'digits'"):
         download("digits", tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(WidebnnError, match=r"data_dir must be a folder to write to, .* is not; choose another"):
+    with pytest.raises(WidebnnError, match=r"cannot be written \(.*\); choose another folder"):
         download("mnist", tmp_path / "file")
-    if os.geteuid():
-        (tmp_path / "locked").mkdir(mode=0o500)
-        with pytest.raises(WidebnnError, match=r"data_dir must be a .*folder"):
-            download("mnist", tmp_path / "locked")

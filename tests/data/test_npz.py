@@ -1,7 +1,6 @@
 """NumPy archives and scikit-learn's digits."""
 
 import io
-import tracemalloc
 import zipfile
 
 import numpy as np
@@ -10,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-from widebnn.data import dataset, load_dataset
+from widebnn.data import load_dataset
 from widebnn.errors import WidebnnError
 
 
@@ -47,10 +46,7 @@ def test_digits_use_every_image_once_and_only_training_statistics():
     data = load_dataset("digits", 1000, 797)
     pixels, labels = load_digits(return_X_y=True)
     every = np.concatenate([data.x_train, data.x_test])
-    steps = np.unique(every)
-    # 17 grey levels survive an affine map, so the rank of each value is the original pixel.
-    assert len(steps) == 17
-    restored = np.searchsorted(steps, every)
+    restored = np.searchsorted(np.unique(every), every)  # 17 grey levels survive an affine map
     seen = np.column_stack([restored, np.concatenate([data.labels_train, data.labels_test])])
     original = np.column_stack([pixels, labels]).astype(int)
     np.testing.assert_array_equal(seen[np.lexsort(seen.T)], original[np.lexsort(original.T)])
@@ -77,44 +73,46 @@ def test_digits_shuffle_is_fixed_by_the_seed():
         (None, 97, (1700, 97)),
         (1797, None, (1797, 0)),
         (5, 0, (5, 0)),
+        (1700, 98, None),
+        (1798, None, None),
+        (None, 1797, None),
     ],
 )
-def test_missing_counts_mean_the_rows_that_are_left(n_train, n_test, expected):
-    data = load_dataset("digits", n_train, n_test)
-    assert (len(data.x_train), len(data.x_test)) == expected
-
-
-@pytest.mark.parametrize(("n_train", "n_test"), [(1700, 98), (1798, None), (None, 1797)])
-def test_digits_refuse_more_rows_than_there_are(n_train, n_test):
-    message = r"digits has 1797 rows, too few for n_train=\d+ and n_test=\d+; ask for 1797"
-    with pytest.raises(WidebnnError, match=message):
-        load_dataset("digits", n_train, n_test)
+def test_missing_counts_mean_the_rows_that_are_left_and_too_many_are_refused(n_train, n_test, expected):
+    if expected:
+        data = load_dataset("digits", n_train, n_test)
+        assert (len(data.x_train), len(data.x_test)) == expected
+    else:
+        with pytest.raises(
+            WidebnnError, match=r"digits has 1797 rows, too few for n_train=\d+ .*; ask for 1797 at most"
+        ):
+            load_dataset("digits", n_train, n_test)
 
 
 # arguments
 
 
-@pytest.mark.parametrize("name", ["digit", "table.txt", "csv", "", 3, None])
-def test_unknown_names_list_what_there_is(name):
-    with pytest.raises(WidebnnError, match=r"one of digits, cifar10, mnist, PATH\.npz, PATH\.csv; got"):
-        load_dataset(name, 10, 10)
-    with pytest.raises(WidebnnError, match="Did you mean 'cifar10'"):
-        load_dataset("cifar-10", 10, 10)
+LISTED = r"one of digits, cifar10, mnist, PATH\.npz, PATH\.csv; got"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n_train": 0}, "n_train must be at least 1"),
-        ({"n_test": -1}, "n_test must be at least 0"),
-        ({"n_train": 2.5}, "n_train must be a whole number"),
-        ({"n_test": True}, "n_test must be a whole number"),
-        ({"seed": -1}, "seed must be at least 0"),
+        (["table.txt"], LISTED),
+        ([""], LISTED),
+        ([None], LISTED),
+        (["cifar-10"], f"{LISTED}.* Did you mean 'cifar10'"),
+        (["digits", 0], "n_train must be at least 1"),
+        (["digits", 5, -1], "n_test must be at least 0"),
+        (["digits", 2.5], "n_train must be a whole number"),
+        (["digits", 5, True], "n_test must be a whole number"),
     ],
 )
-def test_bad_counts_are_refused(arguments, message):
+def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(WidebnnError, match=message):
-        load_dataset("digits", **arguments)
+        load_dataset(*arguments)
+    with pytest.raises(WidebnnError, match="seed must be at least 0"):
+        load_dataset("digits", seed=-1)
 
 
 # NPZ
@@ -205,29 +203,42 @@ def split(**changes):
 
 
 BAD_ARRAYS = {
-    "no y": ({"x": np.ones((3, 2))}, r"must hold x, y or x_train, .*; it holds x: name the arrays"),
+    "no y": ({"x": np.ones((3, 2))}, r"must hold x, y or x_train, .*; it holds x: name them"),
     "nothing": ({}, r"it holds nothing"),
     "half split": ({"x_train": np.ones((3, 2)), "y_train": np.ones(3)}, r"it holds x_train, y_train"),
-    "object y": (x_y(y=np.array(["a", 1] * 10, dtype=object)), r"Python objects, .*never unpickled; write it again"),
-    "text y": (x_y(y=np.array(["cat", "dog"] * 10)), r"y in .* must hold real numbers; got <U3: encode"),
-    "complex x": (x_y(x=np.ones((20, 2), complex)), r"x in .* must hold real numbers; got complex128"),
+    "object y": (x_y(y=np.array(["a", 1] * 10, dtype=object)), r"Object arrays cannot be loaded .*; write it again"),
+    "text y": (
+        x_y(y=np.array(["cat", "dog"] * 10)),
+        r"y in .* must hold rows of real numbers; got <U3 of shape .*: encode",
+    ),
+    "complex x": (x_y(x=np.ones((20, 2), complex)), r"x in .* must hold rows of real numbers; got complex128"),
     "nan x": (with_bad(np.nan, "x"), r"x in .* has 3 NaN or infinite entries; remove or impute"),
     "inf y": (with_bad(np.inf, "y"), r"y in .* has 1 NaN or infinite entries"),
-    "rows": (x_y(y=np.ones(19)), r"x and y in .* same number of rows; got 20 and 19: save one y row"),
-    "test rows": (split(y_test=np.ones(3)), r"x_test and y_test in .* same number of rows; got 20 and 3"),
-    "empty x": (x_y(x=np.ones((0, 3)), y=np.ones(0)), r"x in .* is empty \(shape \(0, 3\)\)"),
-    "no targets": (x_y(y=np.ones((20, 0))), r"y in .* is empty"),
-    "flat x": (x_y(x=np.ones(20)), r"x in .* rows and columns; got shape \(20,\): try x\.reshape\(-1, 1\)"),
-    "scalar y": (x_y(y=np.array(3.0)), r"y in .* must have shape \(n,\) or \(n, outputs\); got \(\)"),
-    "2-D labels": (x_y(y=np.ones((20, 2), int)), r"taken for class labels, and must be 1-D; got shape \(20, 2\)"),
+    "rows": (x_y(y=np.ones(19)), r"x and y in .* same number of rows; got 20 and 19"),
+    "test rows": (split(y_test=np.ones(3)), r"x and y_test in .* same number of rows; got 20 and 3"),
+    "empty x": (
+        x_y(x=np.ones((0, 3)), y=np.ones(0)),
+        r"x in .* must have at least one row and one column; got shape \(0, 3\)",
+    ),
+    "no targets": (x_y(y=np.ones((20, 0))), r"y in .* must have at least one row"),
+    "flat x": (x_y(x=np.ones(20)), r"x in .* must be a 2-D array, .*; got shape \(20,\). Try reshape\(-1, 1\)"),
+    "scalar y": (x_y(y=np.array(3.0)), r"y in .* must hold rows of real numbers; got float64 of shape \(\)"),
+    "2-D labels": (
+        x_y(y=np.ones((20, 2), int)),
+        r"one class label for each of 20 rows, or floats for regression; got shape \(20, 2\)",
+    ),
     "one class": (x_y(y=np.ones(20, int)), r"one class only; it needs at least two, or numbers"),
     "counts": (x_y(x=np.ones((1001, 1)), y=np.arange(1001)), r"1001 distinct labels, .*save it as y\.astype\(float\)"),
-    "huge labels": (x_y(y=np.full(20, 2**64 - 1, np.uint64)), r"labels beyond 64-bit signed integers"),
-    "columns": (split(x_test=np.ones((20, 2))), r"x_train and x_test in .* same columns and kind"),
-    "kinds": (split(y_test=np.arange(20)), r"y_train and y_test in .* got \(20, 1\) float64 and \(20,\) int64"),
+    "columns": (
+        split(x_test=np.ones((20, 2))),
+        r"training and test rows in .* same columns and kind; got .* x_test float64 \(20, 2\)",
+    ),
+    "kinds": (
+        split(y_test=np.arange(20)),
+        r"same columns and kind; got .* y_train float64 \(20,\), .* y_test int64 \(20,\)",
+    ),
     "too large": (x_y(x=np.linspace(-1, 1, 40).reshape(20, 2) * 1e308), r"inputs are too large to standardise"),
     "too large y": (x_y(y=np.linspace(-1, 1, 20) * 1e308), r"targets are too large to standardise"),
-    "long doubles": (x_y(y=np.full(20, np.longdouble("1e4000"))), "20 NaN or infinite entries"),
 }
 
 
@@ -240,10 +251,9 @@ def test_bad_arrays_are_refused_with_a_fix(save, case):
 
 def test_too_few_rows(save):
     path = save(**split())
-    with pytest.raises(WidebnnError, match=r"x_train in .* has 20 rows, too few for n_train=21"):
-        load_dataset(path, 21, 6)
-    with pytest.raises(WidebnnError, match=r"x_test in .* has 20 rows, too few for n_test=21"):
-        load_dataset(path, 20, 21)
+    for counts in ((21, 6), (20, 21)):
+        with pytest.raises(WidebnnError, match=r"has 20 training and 20 test rows, too few for n_train=2"):
+            load_dataset(path, *counts)
 
 
 def test_what_is_not_an_archive_is_refused(tmp_path):
@@ -259,56 +269,21 @@ def test_what_is_not_an_archive_is_refused(tmp_path):
     pickle = b"\x80\x04K\x01."
     for content in (bare.getvalue(), named.getvalue(), b"", b"x,y\n1,2\n", b"PK\x03\x04", pickle):
         path.write_bytes(content)
-        with pytest.raises(
-            WidebnnError, match=r"bad\.npz (is corrupted or not an \.npz archive \(\w+\);|.*got no array)"
-        ):
+        with pytest.raises(WidebnnError, match=r"bad\.npz (is corrupted or not an \.npz archive of|must hold rows)"):
             load_dataset(path)
 
 
-def test_arrays_that_do_not_fit_into_memory_are_not_unpacked(tmp_path, monkeypatch):
-    np.savez_compressed(tmp_path / "zeros.npz", x=np.zeros((10**7, 1)), y=np.zeros(10**7))
-    monkeypatch.setattr(dataset.os, "sysconf", lambda name: 2000)
-    tracemalloc.start()
-    try:
-        with pytest.raises(WidebnnError, match=r"zeros.npz holds 200000\d\d numbers, 0.2 GB, too many"):
-            load_dataset(tmp_path / "zeros.npz")
-        assert tracemalloc.get_traced_memory()[1] < 2_000_000
-    finally:
-        tracemalloc.stop()
-
-
-DESCR = st.sampled_from(
-    ["<f8", "<f8", ">f4", "<i8", "|b1", "<u8", "<c16", "<U5", "|O", "|V8", "<M8[ns]", "<f8" * 300, "", None, 5,
-     [("a", "<f8")], [("a", "|O")], ("<f8", (2, 2)), "<U2000000000", "<i3"]
-)  # fmt: skip
-SHAPE = st.sampled_from(
-    [(4, 2), (4, 2), (4,), (0, 2), (), (-1, 2), (10**12,), (10**12, 10**12), (2**63,), (1,) * 40, (True, 2), (4.0, 2),
-     None, [4, 2], 10**9, (10**6, 0)]
-)  # fmt: skip
-
-
-@st.composite
-def archives(draw):
-    """Archives whose headers need not agree with what follows, some of their bytes changed."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", draw(st.sampled_from((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)))) as archive:
-        for name in draw(st.sampled_from((("x", "y"), ("x_train", "y_train", "x_test", "y_test")))):
-            header = f"{{'descr': {draw(DESCR)!r}, 'fortran_order': False, 'shape': {draw(SHAPE)!r}, }}".encode()
-            content = draw(
-                st.sampled_from((np.arange(8.0).tobytes(), np.arange(4.0).tobytes(), bytes(31), b"\xff" * 64))
-            )
-            start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
-            archive.writestr(f"{name}.npy", start + header + content)
-    data = bytearray(file.getvalue())
-    for place in draw(st.lists(st.integers(0, len(data) - 1), max_size=2)):
-        data[place] ^= 1 << draw(st.integers(0, 7))
-    return bytes(data[: draw(st.sampled_from((len(data), len(data), len(data) // 2)))])
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=archives())
-def test_any_bytes_are_a_data_set_or_refused_in_one_sentence(write, content):
-    path = write(content, "table.npz")
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=3), cut=st.booleans()
+)
+def test_any_bytes_are_a_data_set_or_refused_in_one_sentence(save, changes, cut):
+    """An archive with some bytes changed, of which half may be missing."""
+    path = save(x=np.arange(8.0).reshape(4, 2), y=np.arange(4.0))
+    content = bytearray(path.read_bytes())
+    for place, value in changes:
+        content[place % len(content)] = value
+    path.write_bytes(content[: len(content) // (1 + cut)])
     try:
         data = load_dataset(path)
     except WidebnnError as error:

@@ -1,7 +1,6 @@
-"""CSV files: what is read, what is refused and in which words, and how much memory it takes."""
+"""CSV files: what is read, what is refused and in which words."""
 
-import subprocess
-import sys
+import re
 import time
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from widebnn.data import TableEncoder, dataset, load_dataset, read_table, with_target
+from widebnn.data import TableEncoder, load_dataset, read_table, with_target
 from widebnn.errors import WidebnnError
 
 UCI = {"concrete": (1030, 8), "energy": (768, 8), "power-plant": (9568, 4), "yacht": (308, 6)}
@@ -29,27 +28,30 @@ def test_regression(write, check_shapes):
     assert data.n_classes == 0 and data.labels_train is None and data.name == "table"
 
 
-def test_a_data_set_is_what_fit_would_make_of_the_training_rows(write):
+def test_a_data_set_is_what_fit_would_make_of_the_training_rows(write, noted):
     """One behaviour for sample --data and fit: missing values, text, columns and rows that are left out."""
     text = "id,size,colour,unit,kind\n"
     cells = zip("1248635790", ["red", "", "blue", "red", "red", "blue", "mauve", "red", "blue", "red"], strict=True)
     text += "".join(
         f"n{i},{size if i != 2 else ''},{colour},cm,{'ab?'[i % 3]}\n" for i, (size, colour) in enumerate(cells)
     )
-    path, notes = write(text), []
-    with pytest.warns(UserWarning) as caught:
-        data = load_dataset(path, 4, 3, target="kind", classify=True, drop=["id"])
-    rows = with_target(read_table(path, notes), "kind", notes)
-    encoder = TableEncoder.fit(rows[:4], target="kind", drop=["id"], classify=True, notes=notes)
-    with pytest.warns(UserWarning, match="'mauve' in 1 row"):
-        x = np.concatenate([encoder.transform(rows[:4], notes), encoder.transform(rows[4:7], notes)])
+    path = write(text)
+    data, notes = noted(load_dataset, path, 4, 3, target="kind", classify=True, drop=["id"])
+    rows, _ = noted(lambda: with_target(read_table(path), "kind"))
+    encoder, _ = noted(TableEncoder.fit, rows[:4], target="kind", drop=["id"], classify=True)
+    x, _ = noted(encoder.transform, rows[:7])
     scale = x[:4].std(0)
     np.testing.assert_allclose(data.x_train * scale + x[:4].mean(0), x[:4], atol=1e-12)
     varying = scale > 0
     np.testing.assert_allclose((data.x_test * scale + x[:4].mean(0))[:, varying], x[4:, varying], atol=1e-12)
     assert data.class_names == ("a", "b")
     np.testing.assert_array_equal(data.labels_train, [0, 1, 0, 1])
-    assert {str(one.message) for one in caught} > set(notes) and any("lacks a value in 3 rows" in one for one in notes)
+    for words in (
+        "'mauve' in 1 of 7 rows",
+        "'kind' of .* lacks a value in 3 of 10 rows",
+        "is 'cm' in all rows and left",
+    ):
+        assert any(re.search(words, one) for one in notes)
 
 
 def test_any_column_can_be_the_target(write):
@@ -80,31 +82,27 @@ VARIANTS = {
     "UTF-16": (TABLE.encode("utf-16"), ""),
     "index": (
         "".join(f"{i - 1 if i else ''},{line}\n" for i, line in enumerate(TABLE.split())).encode(),
-        "has no name",
+        "column 1 of .* has no name and is left out",
     ),
-    "empty rows": ((TABLE + ",,\n \n,NA,\n").encode(), "2 rows of .* left out: no cell has a value"),
+    "empty rows": ((TABLE + ",,\n \n,NA,\n").encode(), "2 of 5 rows of .* are left out: no cell has a value"),
     "Latin-1": (TABLE.encode() + "4,é,1\n".encode("latin-1"), "read as Latin-1"),
 }
 
 
 @pytest.mark.parametrize("case", VARIANTS)
-def test_other_ways_to_write_the_same_table(write, case):
+def test_other_ways_to_write_the_same_table(write, noted, case):
     content, message = VARIANTS[case]
-    notes = []
-    frame = read_table(write(content), notes)
+    frame, notes = noted(read_table, write(content))
     pd.testing.assert_frame_equal(frame[:3], read_table(write(TABLE)))
-    assert len(notes) == bool(message)
-    if message:
-        with pytest.warns(UserWarning, match=message):
-            read_table(write(content))
+    assert len(notes) == bool(message) and all(re.search(message, note) for note in notes)
     if case == "Latin-1":
         assert frame["b"].iloc[3] == "é"
 
 
-def test_values_of_a_column_decide_what_it_is(write):
-    frame = read_table(write("a,b,c,y\n,1,1,1\n,,2.5,2\n,,,3\nx,2,TRUE,4\n,3,False,5\n"), [])
+def test_values_of_a_column_decide_what_it_is(write, noted):
+    frame = read_table(write("a,b,c,y\n,1,1,1\n,,2.5,2\n,,,3\nx,2,TRUE,4\n,3,False,5\n"))
     assert frame.index.tolist() == [2, 3, 4, 5, 6]
-    encoder = TableEncoder.fit(frame, target="y", text=["c"], notes=[])
+    encoder, _ = noted(TableEncoder.fit, frame, target="y", text=["c"])
     assert encoder.numbers == {"b": 2.0} and encoder.texts == {"a": ("", "x"), "c": ("", "1", "2.5", "False", "True")}
 
 
@@ -116,11 +114,10 @@ BAD = {
     "no header": ("1,2\n3,4\n", r"the first line of .* must name the columns and has only numbers; add"),
     "one column": ("a\n1\n2\n", r"has no column to predict 'a' from; add one"),
     "double names": ("a,b,a\n1,2,3\n", r"has several columns 'a'; rename or remove"),
-    "no name": ("a,,c\n1,2,3\n", r"column 2 of .* has no name"),
     "short row": ("a,b\n1,2\n3\n", r"line 3 of .* has 1 cells, expected 2 as in the first line"),
     "long row": ("a,b\n1,2\n\n3,4,5\n", r"line 4 of .* has 3 cells, expected 2"),
     "long first row": ("a,b\n1,2,3\n", r"line 2 of .* has 3 cells, expected 2"),
-    "NUL": (b"a,b\n1,2\n3,\x004\n", r"has NUL characters; save it as plain text"),
+    "NUL": (b"a,b\n1,2\n3,\x004\n", r"has '\\x004' in line 3, which is not a number"),
     "UTF-16": ("a,b\n1,2\n".encode("utf-16")[:-1], r"cannot be read as CSV \(.*\); check"),
     "open quote": ('a,b\n1,"2\n', r"cannot be read as CSV \(.*\); check its quotes"),
     "text after quote": ('a,b\n1,"2"3\n', r"cannot be read as CSV"),
@@ -130,12 +127,12 @@ BAD = {
     "infinite": ("a,b\n1,2\ninf,3\n", r"has 'inf' in line 3, which is not a finite number: correct it"),
     "underscores": ("a,b\n1,2\n1_0,3\n", r"has '1_0' in line 3, which is not a number"),
     "overflow": ("a,b\n1,2\n1e999,3\n", r"has '1e999' in line 3, which is not a finite number"),
-    "long number": ("a,b\n1,2\n1," + "9" * 5000 + "\n", r"column 'b' of .* has '9+' in line 3, which is not a"),
+    "long number": ("a,b\n1,2\n3," + "9" * 5000 + "\n", r"column 'b' of .* has '9+' in line 3, which is not a"),
     "long cell": ("a,b\n1,2\n" + "1" * 100_000 + "x,3\n", r"in line 3, which is not a number"),
 }
 
 
-@pytest.mark.filterwarnings("ignore:column '[ab]' of .* has two values only")
+@pytest.mark.filterwarnings("ignore::widebnn.errors.Note")
 @pytest.mark.parametrize("case", BAD)
 def test_bad_tables_are_refused_with_a_fix(write, case):
     content, message = BAD[case]
@@ -174,31 +171,6 @@ def test_very_many_columns_are_read_at_once(write):
     began = time.process_time()
     assert read_table(write(",".join(names) + "\n" + ",".join(["1"] * 5000) + "\n")).shape == (1, 5000)
     assert time.process_time() - began < 10, "it took minutes to look for columns of one name"
-
-
-def test_a_table_of_more_numbers_than_the_machine_has_room_for_is_refused(write, monkeypatch):
-    monkeypatch.setattr(dataset.os, "sysconf", lambda name: 50)
-    with pytest.raises(WidebnnError, match=r"table.csv holds 200 numbers, 0.0 GB, too many for the 0.0 GB"):
-        load_dataset(write("a,b\n" + "".join(f"text {i % 10},{i / 2}\n" for i in range(30))), 20, 10)
-
-
-MEASURE = """
-import resource, sys
-from widebnn.data import read_table
-small, large = sys.argv[1:]
-read_table(small)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-assert len(read_table(large, [])) == 2
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
-"""
-
-
-def test_millions_of_empty_rows_take_little_memory(write):
-    """6 MB of them took 650 MB as lists of cells; now about 30 MB, of which 24 are the numbers of the lines."""
-    small, large = write(TABLE, "small.csv"), write("a,y\n1,2\n" + ",\n" * 3_000_000 + "3,4\n")
-    program = [sys.executable, "-c", MEASURE, str(small), str(large)]
-    megabytes = int(subprocess.run(program, capture_output=True, text=True, check=True, timeout=120).stdout)
-    assert megabytes < 100
 
 
 CELL = st.one_of(

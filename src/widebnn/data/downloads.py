@@ -10,6 +10,7 @@ from typing import get_args
 from widebnn.data.images import CIFAR10_FOLDER, MNIST_FILES, OFFICIAL, PER_FILE, RECORD
 from widebnn.errors import WidebnnError, check_choice
 from widebnn.names import Download
+from widebnn.runs.files import make_folder
 
 CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 MNIST_URL = "https://storage.googleapis.com/cvdf-datasets/mnist/"
@@ -20,7 +21,6 @@ SHA256 = {
     "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
     "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
 }
-TIMEOUT = 60.0
 
 
 def download(name: str, data_dir: str | PathLike[str]) -> Path:
@@ -40,39 +40,32 @@ def download(name: str, data_dir: str | PathLike[str]) -> Path:
     """
     check_choice("name", name, get_args(Download))
     folder = Path(os.path.expanduser(data_dir))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        writable = os.access(folder, os.W_OK | os.X_OK)
-    except OSError:
-        writable = False
-    if not writable:
-        raise WidebnnError(f"data_dir must be a folder to write to, {folder} is not; choose another.")
-    if name == "cifar10":
-        place = folder / CIFAR10_FOLDER
-        files = [place / one for one in OFFICIAL[0] + OFFICIAL[1]]
-        incomplete = [file for file in files if not file.is_file() or file.stat().st_size != PER_FILE * RECORD]
-        for file in incomplete:
-            file.unlink(missing_ok=True)  # pooch does not unpack over what is there
-        if incomplete:
-            members = [f"{CIFAR10_FOLDER}/{file.name}" for file in files]
-            _fetch(CIFAR10_URL, folder, f"unpack {CIFAR10_URL} in {folder}, which makes {place}", members)
-    else:
-        for url in (f"{MNIST_URL}{one}.gz" for one in MNIST_FILES if not (folder / one).is_file()):
-            _fetch(url, folder, f"put {url} into {folder}")
+    make_folder(folder)
+    if name == "mnist":
+        for one in MNIST_FILES:
+            if not (folder / one).is_file():
+                _fetch(f"{MNIST_URL}{one}.gz", folder)
+        return folder
+    files = [folder / CIFAR10_FOLDER / one for one in OFFICIAL]
+    incomplete = [file for file in files if not file.is_file() or file.stat().st_size != PER_FILE * RECORD]
+    for file in incomplete:
+        file.unlink(missing_ok=True)  # pooch does not unpack over what is there
+    if incomplete:
+        _fetch(CIFAR10_URL, folder, [f"{CIFAR10_FOLDER}/{one}" for one in OFFICIAL])
     return folder
 
 
-def _fetch(url: str, folder: Path, advice: str, members: list[str] | None = None) -> None:
-    """The file at ``url``, or members of the archive there; ``advice`` says what to do without network."""
+def _fetch(url: str, folder: Path, members: list[str] | None = None) -> None:
+    """The file at ``url``, or members of the archive there."""
     import pooch  # only needed here
 
     name = url.rpartition("/")[2]
     unpack = None if members is None else pooch.Untar(members=members, extract_dir=".")
     try:
-        options = {"processor": unpack, "downloader": pooch.HTTPDownloader(timeout=TIMEOUT)}
+        options = {"processor": unpack, "downloader": pooch.HTTPDownloader(timeout=60.0)}
         pooch.retrieve(url, f"sha256:{SHA256[name]}", fname=name, path=folder, **options)
         if members is not None:
             (folder / name).unlink()
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise WidebnnError(f"{url} cannot be fetched ({reason}); try again later, or {advice}.") from None
+        reason, verb = " ".join(str(error).split()), "put" if members is None else "unpack"
+        raise WidebnnError(f"{url} cannot be fetched ({reason}); try again, or {verb} it into {folder}.") from None

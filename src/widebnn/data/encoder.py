@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import warnings
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
@@ -11,31 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from widebnn.data.columns import (
-    INTEGER,
-    LARGEST,
-    NUMBER,
-    Notes,
-    as_numbers,
-    as_text,
-    counted,
-    is_text,
-    listed,
-    note,
-    source,
-    what_is,
-    with_names,
-)
-from widebnn.data.dataset import check_classes, check_memory
-from widebnn.errors import WidebnnError, check_choice
+from widebnn.data.dataset import MAX_CLASSES, check_classes
+from widebnn.data.tables import NUMBER, as_numbers, as_text, listed, note, what_is, with_names
+from widebnn.errors import WidebnnError, check_choice, check_fields
 
 MAX_TEXTS = 100
 """A column with more distinct texts holds names or dates."""
 FEW = 20
 """Up to this many distinct values can be categories whatever the number of rows."""
-MIXED = "is not a number while other rows have one: correct it, or take them all as text with --text"
-NOT_AS_TRAINED = "is not a number, while the model was fitted to numbers in this column: correct it"
-NOT_A_TARGET = "is not a number: correct it or remove the row, or add --classify if the target is a class"
 
 
 @dataclass(frozen=True)
@@ -45,8 +28,15 @@ class TableEncoder:
     A column of numbers stays as it is; where training rows lack a value it gets the median of the others, beside a
     0/1 input that marks the rows that lack it. A column of text becomes a 0/1 input for each of its values, a missing
     one among them; so does a column with a single number that some rows lack. Constant and empty columns are left out.
-    Tables are DataFrames, from ``widebnn.data.read_table`` or any other source. The encoder is plain data, see
-    ``to_json``.
+    Tables are DataFrames, from ``widebnn.data.read_table`` or any other source. Remarks for the user are warnings.
+
+    Attributes:
+        target: The column to predict.
+        classes: Whether the target is a class.
+        numbers: Columns of numbers with their medians.
+        missing: Those of them that training rows lack.
+        texts: Columns of text with their values, sorted; "" is a missing one.
+        left_out: Columns of the training table that are not inputs.
 
     Examples:
         >>> rows = with_target(frame, "price")
@@ -56,15 +46,10 @@ class TableEncoder:
 
     target: str
     classes: bool
-    """Whether the target is a class."""
     numbers: dict[str, float]
-    """Columns of numbers with their medians."""
     missing: tuple[str, ...]
-    """Those of them that training rows lack."""
     texts: dict[str, tuple[str, ...]]
-    """Columns of text with their values, sorted; "" is a missing one."""
     left_out: tuple[str, ...]
-    """Columns of the training table that are not inputs."""
 
     @property
     def columns(self) -> list[str]:
@@ -74,10 +59,8 @@ class TableEncoder:
     @property
     def inputs(self) -> list[str]:
         """Names of all inputs."""
-        sources = self._sources()
-        return [
-            name if value is None else f"{name} = {value}" if value else f"{name} is missing" for name, value in sources
-        ]
+        marks = {None: "", "": " is missing"}
+        return [name + marks.get(value, f" = {value}") for name, value in self._sources()]
 
     @property
     def groups(self) -> dict[str, list[int]]:
@@ -99,7 +82,6 @@ class TableEncoder:
         drop: Collection[str] = (),
         text: Collection[str] = (),
         classify: bool = False,
-        notes: Notes = None,
     ) -> TableEncoder:
         """Learn from the rows of a table that have a target.
 
@@ -109,47 +91,49 @@ class TableEncoder:
             drop: Columns to leave out.
             text: Columns whose numbers are names of categories, as those of a pandas Categorical always are.
             classify: The target is a class.
-            notes: Remarks for the user are appended to this list; without it they are warnings.
 
         Returns:
             The encoder.
 
         Raises:
-            WidebnnError: There is nothing to learn from, or a column mixes numbers and text; the message names the
-                column and the line.
+            WidebnnError: There is nothing to learn from, or a column mixes numbers and text.
         """
-        frame = with_target(frame, target, notes)
+        frame = with_target(frame, target)
         for option, names in (("drop", drop), ("text", text)):
             for name in names:
                 check_choice(option, name, frame.columns.drop(target))
-        _check_target(frame, target, classify, notes)
         numbers: dict[str, float] = {}
         texts: dict[str, tuple[str, ...]] = {}
         missing, left_out = [], list(drop)
+        mixed = "is not a number while other rows have one: correct it, or take them all as text with --text"
         for name in frame.columns.drop([target, *drop]):
-            values = None if name in text or is_text(frame[name]) else as_numbers(frame, name, MIXED)
+            values = None if name in text else as_numbers(frame, name, mixed, or_text=True)
             if values is not None and values.nunique() > 1:
                 numbers[name] = float(values.median())
-                missing += [name] if values.hasnans else []
-                _note_numbers(frame, name, values, notes)
+                if len(values) > 2 and (values.diff()[1:] == 1).all():
+                    note(f"{what_is(frame, name)} counts the rows; if that is all, leave it out: --drop {name!r}.")
+                if values.hasnans:
+                    missing.append(name)
+                    rows = f"{values.isna().sum()} of {len(values)} rows"
+                    median = f"the median {numbers[name]:g} is used, and an input says where"
+                    note(f"{what_is(frame, name)} lacks a value in {rows}: {median}.")
                 continue
-            found = _categories(frame, name, notes)
-            if len(found) > 1:
-                texts[name] = found
-            else:
-                left_out.append(name)
+            categories = _categories(what_is(frame, name), as_text(frame[name]))
+            texts |= {name: categories} if len(categories) > 1 else {}
+            left_out += [name] if len(categories) == 1 else []
         if not numbers and not texts:
-            raise WidebnnError(f"{source(frame)} has no column to predict {target!r} from; add one that varies.")
-        return cls(target, classify, numbers, tuple(missing), texts, tuple(left_out))
+            raise WidebnnError(f"{what_is(frame)} has no column to predict {target!r} from; add one that varies.")
+        found = cls(target, classify, numbers, tuple(missing), texts, tuple(left_out))
+        _check_target(what_is(frame, target), found.targets(frame))
+        return found
 
-    def transform(self, frame: pd.DataFrame, notes: Notes = None) -> np.ndarray:
+    def transform(self, frame: pd.DataFrame) -> np.ndarray:
         """Encode the rows of a table. The order of its columns does not matter, and unknown ones are ignored.
 
         A text that no training row has is 0 in all inputs of its column, with a warning.
 
         Args:
             frame: The table.
-            notes: Remarks for the user are appended to this list; without it they are warnings.
 
         Returns:
             The inputs of all rows, rows x inputs.
@@ -158,54 +142,53 @@ class TableEncoder:
             WidebnnError: A column is missing, or has text where training rows have numbers.
         """
         frame = with_names(frame)
-        lacking = [name for name in self.columns if name not in frame.columns]
-        if lacking:
+        if lacking := [name for name in self.columns if name not in frame.columns]:
             raise WidebnnError(
-                f"{source(frame)} lacks {listed(lacking)} of the {len(self.columns)} columns that the model needs; "
-                f"add {'it' if len(lacking) == 1 else 'them'}, empty cells will do where a value is not known."
+                f"{what_is(frame)} lacks {listed(lacking)} of the {len(self.columns)} columns that the model needs; "
+                "add what is lacking, with empty cells where a value is not known."
             )
         ignored = frame.columns.difference([*self.columns, *self.left_out, self.target], sort=False).tolist()
         if ignored:
-            note(notes, f"ignored in {source(frame)}, for the model does not know them: {listed(ignored)}.")
-        check_memory(source(frame), len(frame) * len(self.inputs))
-        columns = {name: as_numbers(frame, name, NOT_AS_TRAINED) for name in self.numbers}
-        columns |= {name: as_text(frame[name]) for name in self.texts}
-        self._report_unknown(frame, columns, notes)
+            note(f"ignored in {what_is(frame)}, as the model does not know them: {listed(ignored)}.")
+        wrong = "is not a number, while the model was fitted to numbers in this column: correct it"
+        columns = {name: as_numbers(frame, name, wrong) for name in self.numbers}
+        columns |= {name: as_text(frame[name]).fillna("") for name in self.texts}
+        self._report_unknown(frame, columns)
         x = np.empty((len(frame), len(self.inputs)))
         for i, (name, value) in enumerate(self._sources()):
-            column = columns[name]
             if value is None:
-                x[:, i] = column.fillna(self.numbers[name])
+                x[:, i] = columns[name].fillna(self.numbers[name])
             else:
-                x[:, i] = column == value if value else column.isna()
+                x[:, i] = columns[name].isna() if name in self.numbers else columns[name] == value
         return x
 
-    def _report_unknown(self, frame: pd.DataFrame, columns: dict[str, pd.Series], notes: Notes) -> None:
+    def _report_unknown(self, frame: pd.DataFrame, columns: dict[str, pd.Series]) -> None:
         """Say which values the training rows do not have."""
-        for name, median in self.numbers.items():
-            lacks = int(columns[name].isna().sum())
-            if lacks and name not in self.missing:
-                lack = f"{what_is(frame, name)} lacks a value in {counted(lacks)}, which no training row did"
-                note(notes, f"{lack}; the training median {median:g} is used.")
-        for name, known in self.texts.items():
-            texts = columns[name].fillna("")
-            unknown = sorted(set(texts) - set(known))
-            if unknown:
-                found = listed([repr(one[:40]) if one else "missing values" for one in unknown])
-                count = counted(int(texts.isin(unknown).sum()))
-                warnings.warn(
-                    f"{what_is(frame, name)} has {found} in {count}, which no training row has; predictions there know "
-                    "nothing of this column.",
-                    stacklevel=3,
-                )
+        for name, values in columns.items():
+            known = self.texts.get(name)
+            is_unknown = values.isna() & (name not in self.missing) if known is None else ~values.isin(known)
+            rows = f"in {is_unknown.sum()} of {len(frame)} rows, which no training row"
+            if is_unknown.any() and known is None:
+                median = f"the training median {self.numbers[name]:g} is used"
+                note(f"{what_is(frame, name)} lacks a value {rows} did; {median}.")
+            elif is_unknown.any():
+                unknown = [repr(one[:40]) if one else "missing values" for one in sorted(set(values[is_unknown]))]
+                lost = "predictions there know nothing of this column"
+                warnings.warn(f"{what_is(frame, name)} has {listed(unknown)} {rows} has; {lost}.", stacklevel=3)
 
     def targets(self, frame: pd.DataFrame) -> np.ndarray:
         """The target of all rows, which must have one: floats, or labels, integers where all are, else text."""
-        return _targets(with_names(frame), self.target, self.classes)
+        frame = with_names(frame)
+        if not self.classes:
+            wrong = "is not a number: correct it or remove the row, or add --classify if the target is a class"
+            return as_numbers(frame, self.target, wrong).to_numpy()
+        labels = as_text(frame[self.target]).tolist()
+        are_integers = all(re.fullmatch(r"[+-]?[0-9]{1,18}", label) for label in labels)
+        return np.array([int(label) for label in labels] if are_integers else labels)
 
     def to_json(self) -> dict[str, Any]:
         """The encoder as a JSON document."""
-        return json.loads(json.dumps(asdict(self)))
+        return asdict(self)
 
     @classmethod
     def from_json(cls, document: Any) -> TableEncoder:
@@ -213,31 +196,19 @@ class TableEncoder:
         try:
             texts = {name: tuple(values) for name, values in document["texts"].items()}
             tuples = {name: tuple(document[name]) for name in ("missing", "left_out")}
-            found = cls(**document | tuples | {"texts": texts})
-            names = [found.target, *found.columns, *found.left_out]
-            good = (
-                found.to_json() == document
-                and bool(found.columns)
-                and isinstance(found.classes, bool)
-                and len(set(names)) == len(names)
-                and set(found.missing) <= set(found.numbers)
-                and all(type(median) is float and abs(median) <= LARGEST for median in found.numbers.values())
-                and all(isinstance(one, str) for values in (names, *texts.values()) for one in values)
-            )
+            check_fields(found := cls(**document | tuples | {"texts": texts}))
         except (TypeError, KeyError, ValueError, AttributeError):
-            good = False
-        if not good:
-            raise WidebnnError("the description of the table's columns is not one that widebnn fit wrote; fit again.")
+            problem = "the description of the table's columns is not one that widebnn fit wrote; fit again."
+            raise WidebnnError(problem) from None
         return found
 
 
-def with_target(frame: pd.DataFrame, target: str, notes: Notes = None) -> pd.DataFrame:
-    """The rows of a table that have a target.
+def with_target(frame: pd.DataFrame, target: str) -> pd.DataFrame:
+    """The rows of a table that have a target; a warning says how many do not.
 
     Args:
         frame: The table.
         target: The column to predict.
-        notes: A remark on the rows that are left out is appended to this list; without it it is a warning.
 
     Returns:
         The rows with a target.
@@ -250,23 +221,13 @@ def with_target(frame: pd.DataFrame, target: str, notes: Notes = None) -> pd.Dat
     known = as_text(frame[target]).notna()
     if not known.any():
         raise WidebnnError(f"{what_is(frame, target)} has no value in any row; choose another target or fill it in.")
-    if not known.all():
-        note(notes, f"{what_is(frame, target)} lacks a value in {counted(int((~known).sum()))}, which are left out.")
+    if lacks := (~known).sum():
+        note(f"{what_is(frame, target)} lacks a value in {lacks} of {len(frame)} rows, which are left out.")
     return frame[known]
 
 
-def _note_numbers(frame: pd.DataFrame, name: str, values: pd.Series, notes: Notes) -> None:
-    what, lacks = what_is(frame, name), int(values.isna().sum())
-    if lacks:
-        median = f"the median {values.median():g} is used, and an input says where"
-        note(notes, f"{what} lacks a value in {counted(lacks)}: {median}.")
-    if len(values) > 2 and (values.diff()[1:] == 1).all():
-        note(notes, f"{what} counts the rows; if it is only a number for each, leave it out: --drop {name!r}.")
-
-
-def _categories(frame: pd.DataFrame, name: str, notes: Notes) -> tuple[str, ...]:
+def _categories(what: str, texts: pd.Series) -> tuple[str, ...]:
     """The values of a column of text; a single one if it says nothing."""
-    what, texts = what_is(frame, name), as_text(frame[name])
     distinct, found = texts.nunique(), sorted(set(texts.fillna("")))
     if distinct > MAX_TEXTS or (distinct > FEW and distinct > len(texts) / 2):
         raise WidebnnError(
@@ -274,30 +235,17 @@ def _categories(frame: pd.DataFrame, name: str, notes: Notes) -> tuple[str, ...]
             f"--drop, or group them to {MAX_TEXTS} at most, or turn dates into numbers."
         )
     if len(found) == 1:
-        note(notes, f"{what} is {f'{found[0][:40]!r} in all rows' if found[0] else 'empty'} and left out.")
+        note(f"{what} is {f'{found[0][:40]!r} in all rows' if found[0] else 'empty'} and left out.")
     return tuple(found)
 
 
-def _targets(frame: pd.DataFrame, target: str, classes: bool) -> np.ndarray:
-    if not classes:
-        return as_numbers(frame, target, NOT_A_TARGET).to_numpy()
-    labels = as_text(frame[target]).tolist()
-    are_integers = all(INTEGER.fullmatch(label) and len(label) < 19 for label in labels)
-    return np.array([int(label) for label in labels] if are_integers else labels)
-
-
-def _check_target(frame: pd.DataFrame, target: str, classes: bool, notes: Notes) -> None:
-    what, values = what_is(frame, target), _targets(frame, target, classes)
+def _check_target(what: str, values: np.ndarray) -> None:
     distinct = len(np.unique(values))
-    if classes:
-        check_classes(what, distinct, "leave --classify out")
-        has_decimals = values.dtype.kind == "U" and all(NUMBER.fullmatch(label) for label in values.tolist())
-        if distinct > FEW and (has_decimals or distinct > len(values) / 2):
-            raise WidebnnError(
-                f"{what} has {distinct} distinct labels in {len(values)} rows, too many for classes; leave --classify "
-                "out to predict numbers, or group them."
-            )
+    if values.dtype.kind != "f":
+        are_measurements = values.dtype.kind == "U" and all(map(NUMBER.fullmatch, values.tolist()))
+        most = FEW if are_measurements else min(max(FEW, len(values) // 2), MAX_CLASSES)
+        check_classes(what, distinct, "leave --classify out to predict numbers, or group them", most)
     elif distinct < 2:
         raise WidebnnError(f"{what} is {values[0]:g} in all rows; there is nothing to learn.")
     elif distinct == 2:
-        note(notes, f"{what} has two values only; if they are classes, add --classify.")
+        note(f"{what} has two values only; if they are classes, add --classify.")

@@ -1,4 +1,4 @@
-"""One call for all data: a built-in name or the path of a file."""
+"""One call for all data: a built-in name or the path of a file. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, get_args
 
 import numpy as np
 
-from widebnn.data.dataset import Dataset, classification, regression, split_rows
+from widebnn.data.dataset import Dataset, check_classes, classification, regression, split_rows
 from widebnn.data.encoder import TableEncoder, with_target
 from widebnn.data.images import load_cifar10, load_digits, load_mnist
-from widebnn.data.npz import load_npz
 from widebnn.data.tables import read_table
-from widebnn.errors import check_choice, check_integer
+from widebnn.errors import WidebnnError, check_choice, check_inputs, check_integer, check_targets
 from widebnn.names import Download
 
-CHOICES = ("digits", *get_args(Download), "PATH.npz", "PATH.csv")
+WHOLE = ("x", "y")
+SPLIT = ("x_train", "y_train", "x_test", "y_test")
 
 
 def load_dataset(
@@ -41,12 +41,10 @@ def load_dataset(
     - ``mnist``: the first images of the four IDX files in ``data_dir``, plain or ``.gz``, in file order.
     - ``*.npz``: the first rows of ``x, y`` or of ``x_train, y_train, x_test, y_test``; an integer or Boolean y
       means classes, a float y regression.
-    - ``*.csv``: the first rows of a table, read and encoded as ``widebnn fit`` does: see
-      ``widebnn.data.read_table`` and ``widebnn.data.TableEncoder``, which learns from the training rows.
+    - ``*.csv``: the first rows of a table, encoded as ``widebnn fit`` does by what ``TableEncoder`` learns from them.
 
     Images are flattened and standardised by one mean and one standard deviation over all training pixels,
     tables column by column. Labels become one-hot rows minus 1/classes, regression targets are standardised.
-    Nothing is fetched from the network: see ``widebnn.data.download``.
 
     Args:
         name_or_path: Name of a built-in data set, or path of a file.
@@ -72,15 +70,15 @@ def load_dataset(
     """
     n_train = None if n_train is None else check_integer("n_train", n_train, 1)
     n_test = None if n_test is None else check_integer("n_test", n_test, 0)
-    seed = check_integer("seed", seed, 0)
     name, path = str(name_or_path), Path(os.path.expanduser(str(name_or_path)))
     if name.lower().endswith(".npz"):
-        return load_npz(path, n_train, n_test)
+        return _load_npz(path, n_train, n_test)
     if name.lower().endswith(".csv"):
-        return _load_csv(path, n_train, n_test, target=target, classify=classify, drop=drop, text=text)
-    if check_choice("dataset", name, CHOICES) == "cifar10":
-        return load_cifar10(data_dir, n_train, n_test)
-    return load_mnist(data_dir, n_train, n_test) if name == "mnist" else load_digits(n_train, n_test, seed)
+        return _load_csv(path, n_train, n_test, target, classify=classify, drop=drop, text=text)
+    check_choice("dataset", name, ("digits", *get_args(Download), "PATH.npz", "PATH.csv"))
+    if name == "digits":
+        return load_digits(n_train, n_test, check_integer("seed", seed, 0))
+    return (load_mnist if name == "mnist" else load_cifar10)(data_dir, n_train, n_test)
 
 
 def _load_csv(path: Path, n_train: int | None, n_test: int | None, target: str | None, **options: Any) -> Dataset:
@@ -88,11 +86,55 @@ def _load_csv(path: Path, n_train: int | None, n_test: int | None, target: str |
     frame = read_table(path)
     target = frame.columns[-1] if target is None else target
     frame = with_target(frame, target)
-    n_train, n_test = split_rows(str(path), len(frame), n_train, n_test)
-    train, test = slice(n_train), slice(n_train, n_train + n_test)
+    train, test = split_rows(str(path), len(frame), n_train, n_test)
     encoder = TableEncoder.fit(frame[train], target=target, **options)
-    x, y = (encoder.transform(frame[train]), encoder.transform(frame[test])), encoder.targets(frame)
-    if encoder.classes:
-        classes, labels = np.unique(y, return_inverse=True)
-        return classification(path.stem, x, (labels[train], labels[test]), classes.tolist())
-    return regression(path.stem, x, (y[train, None], y[test, None]))
+    x, y = encoder.transform(frame[: test.stop]), encoder.targets(frame)
+    if not encoder.classes:
+        return regression(path.stem, x, y[:, None], train, test)
+    classes, labels = np.unique(y, return_inverse=True)
+    return classification(path.stem, x, labels, classes.tolist(), train, test)
+
+
+def _load_npz(path: Path, n_train: int | None, n_test: int | None) -> Dataset:
+    """The first rows of ``x, y``, or of the four arrays in SPLIT, which win if the file has both."""
+    arrays = _read_npz(path)
+    xs, ys = [], []
+    for x_name, y_name in zip(list(arrays)[::2], list(arrays)[1::2], strict=True):
+        x, y = arrays[x_name], arrays[y_name]
+        xs.append(check_inputs(f"{x_name} in {path}", x.reshape(len(x), -1) if x.ndim > 2 and x.size else x))
+        if y.dtype.kind != "f" and y.shape != (len(x),):
+            wanted = f"one class label for each of {len(x)} rows, or floats for regression"
+            raise WidebnnError(f"{y_name} in {path} must have {wanted}; got shape {y.shape}: reshape it.")
+        ys.append(check_targets(y, len(x), f"{y_name} in {path}") if y.dtype.kind == "f" else y.astype(object))
+    if xs[0].shape[1] != xs[-1].shape[1] or ys[0].shape[1:] != ys[-1].shape[1:]:
+        shapes = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items())
+        raise WidebnnError(f"training and test rows in {path} must have the same columns and kind; got {shapes}.")
+    x, y = np.concatenate(xs), np.concatenate(ys)
+    train, test = split_rows(str(path), len(x), n_train, n_test, len(xs[0]) if len(xs) == 2 else None)
+    if y.ndim == 2:
+        return regression(path.stem, x, y, train, test)
+    classes, labels = np.unique(y, return_inverse=True)  # of the whole file, whatever rows are used
+    check_classes(f"y in {path}", len(classes), "if it is a regression target, save it as y.astype(float)")
+    return classification(path.stem, x, labels, classes.tolist(), train, test)
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    if not os.path.isfile(path):
+        raise WidebnnError(f"there is no file {path}; write one with numpy.savez(path, x=..., y=...).")
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            names: tuple[str, ...] = next((names for names in (SPLIT, WHOLE) if set(names) <= set(archive)), ())
+            arrays, found = {name: np.asarray(archive[name]) for name in names}, ", ".join(archive) or "nothing"
+    except Exception as error:  # of zip, zlib, the header parser or the allocation, whichever meets the corruption
+        problem = f"{path} is corrupted or not an .npz archive of numbers ({error})"
+        raise WidebnnError(f"{problem}; write it again with numpy.savez and numeric arrays.") from None
+    if not arrays:
+        wanted = f"{', '.join(WHOLE)} or {', '.join(SPLIT)}"
+        raise WidebnnError(
+            f"{path} must hold {wanted}; it holds {found}: name them in numpy.savez(path, x=..., y=...)."
+        )
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biuf" or array.ndim == 0:
+            got = f"{array.dtype} of shape {array.shape}"
+            raise WidebnnError(f"{name} in {path} must hold rows of real numbers; got {got}: encode it as numbers.")
+    return arrays

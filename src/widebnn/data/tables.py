@@ -1,32 +1,40 @@
-"""Tables from CSV files."""
+"""Tables from CSV files: their cells as numbers or text, and how messages name them."""
 
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
+import warnings
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any, NoReturn
 
+import numpy as np
 import pandas as pd
 
-from widebnn.data.columns import MISSING, counted, note
-from widebnn.errors import WidebnnError
+from widebnn.errors import Note, WidebnnError
 
+NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+MISSING = ("", "?", "na", "n/a", "nan", "null", "none", "<na>")
 EXACT = 2**53
 """Larger integers are not exact in double precision; columns that have them stay text until they are used."""
+LARGEST = 1e100
+"""Squares of larger numbers overflow."""
 
 
-def read_table(path: str | PathLike[str], notes: list[str] | None = None) -> pd.DataFrame:
+def read_table(path: str | PathLike[str]) -> pd.DataFrame:
     """Read a CSV file, whose first line names the columns.
 
     Cells are separated by commas, semicolons or tabs, whichever the first line has most of; with the other two,
     decimals may be written with a comma. The text is UTF-8, UTF-16 with a byte order mark, or else Latin-1. Rows
-    without any value, and a first column without a name (the index that pandas writes), are left out.
+    without any value, and columns without a name (the index that pandas writes), are left out with a warning.
 
     Args:
         path: The file.
-        notes: Remarks for the user are appended to this list; without it they are warnings.
 
     Returns:
         The table: columns of numbers where all values are numbers and of text otherwise, NaN where a value is
@@ -43,65 +51,49 @@ def read_table(path: str | PathLike[str], notes: list[str] | None = None) -> pd.
     if not os.path.isfile(path):
         raise WidebnnError(f"there is no file {path}; give the path of a CSV file.")
     try:
-        with path.open("rb") as file:
-            is_utf16 = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
+        data, text = path.read_bytes(), ""
+        encodings = ["utf-16"] if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else ["utf-8-sig", "latin-1"]
         try:
-            return _parse(path, "utf-16" if is_utf16 else "utf-8-sig", notes)
+            text = data.decode(encodings[0])
         except UnicodeDecodeError:
-            if is_utf16:
-                raise
-        frame = _parse(path, "latin-1", notes)
+            text = data.decode(encodings[-1])
+            note(f"{path} is not UTF-8 and was read as Latin-1; save it as UTF-8 if letters are wrong.")
+        first = re.sub('"[^"]*"', "", next((line for line in text.splitlines() if line.strip()), ""))
+        separator = max(",;\t", key=first.count)
+        # Not pandas.read_csv, which fills up rows that are too short and does not know the lines of rows.
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True, skipinitialspace=True)
+        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
     except (OSError, UnicodeError, csv.Error) as error:
         raise WidebnnError(f"{path} cannot be read as CSV ({error}); check its quotes and permissions.") from None
-    note(notes, f"{path} is not UTF-8 and was read as Latin-1; save it as UTF-8 if letters are wrong.")
-    return frame
-
-
-def _parse(path: Path, encoding: str, notes: list[str] | None) -> pd.DataFrame:
-    # Not pandas.read_csv, which fills up rows that are too short and does not know the lines of rows.
-    names: list[str] = []
-    rows, lines, empty = [], [], 0
-    with path.open(newline="", encoding=encoding) as file:
-        separator, has_decimal_commas = _dialect(path, file.read(2**16))
-        file.seek(0)
-        reader = csv.reader(file, delimiter=separator, strict=True, skipinitialspace=True)
-        for row in reader:
-            cells = [cell.strip() for cell in row]
-            if len(cells) < 2 and not any(cells):
-                continue  # a blank line
-            if not names:
-                names = cells
-            elif len(cells) != len(names):
-                raise WidebnnError(
-                    f"line {reader.line_num} of {path} has {len(cells)} cells, expected {len(names)} as in the first "
-                    "line; add or remove separators, or quote cells that contain one."
-                )
-            elif all(cell.lower() in MISSING for cell in cells):
-                empty += 1
-            else:
-                rows.append([None if cell.lower() in MISSING else cell for cell in cells])
-                lines.append(reader.line_num)
-    if not rows:
-        raise WidebnnError(f"{path} must have a line of column names and at least one row with values; it has none.")
-    frame = pd.DataFrame(rows, columns=names, index=pd.Index(lines, name="line"), dtype=object)
-    if names[0] == "" and len(names) > 1:
-        frame = frame.iloc[:, 1:]
-        note(notes, f"the first column of {path} has no name and is left out.")
-    _check_header(path, frame.columns.tolist())
-    if empty:
-        note(notes, f"{counted(empty)} of {path} left out: no cell has a value.")
+    frame = _frame(path, [(line, cells) for line, cells in rows if len(cells) > 1 or any(cells)])
+    has_decimal_commas = separator != "," and re.search(r"\d,\d", text) and not re.search(r"\d\.\d", text)
     frame = frame.apply(_typed, has_decimal_commas=has_decimal_commas)
     frame.attrs["source"] = str(path)
     return frame
 
 
-def _dialect(path: Path, start: str) -> tuple[str, bool]:
-    """The separator of cells, and whether decimals are written with a comma."""
-    if "\0" in start:
-        raise WidebnnError(f"{path} has NUL characters; save it as plain text in UTF-8.")
-    first = re.sub('"[^"]*"', "", next((line for line in start.splitlines() if line.strip()), ""))
-    separator = max(",;\t", key=first.count)
-    return separator, separator != "," and bool(re.search(r"\d,\d", start)) and not re.search(r"\d\.\d", start)
+def _frame(path: Path, rows: list[tuple[int, list[str]]]) -> pd.DataFrame:
+    """The table from lines and their cells, all text or None; the first line has the names."""
+    lines, (names, *cells) = [line for line, _ in rows[1:]], [row for _, row in rows] or [[]]
+    for line, row in zip(lines, cells, strict=True):
+        if len(row) != len(names):
+            raise WidebnnError(
+                f"line {line} of {path} has {len(row)} cells, expected {len(names)} as in the first line; add or "
+                "remove separators, or quote cells that contain one."
+            )
+    known = [[None if cell.lower() in MISSING else cell for cell in row] for row in cells]
+    frame = pd.DataFrame(known, columns=names, index=pd.Index(lines, name="line"), dtype=object)
+    is_empty = frame.isna().all(axis=1)
+    if is_empty.all():
+        raise WidebnnError(f"{path} must have a line of column names and at least one row with values; it has none.")
+    if is_empty.any():
+        note(f"{is_empty.sum()} of {len(frame)} rows of {path} are left out: no cell has a value.")
+    if "" in names:
+        note(f"column {names.index('') + 1} of {path} has no name and is left out.")
+    frame = frame.loc[~is_empty, frame.columns != ""]
+    if pd.to_numeric(frame.columns, errors="coerce").notna().all():
+        raise WidebnnError(f"the first line of {path} must name the columns and has only numbers; add such a line.")
+    return frame
 
 
 def _typed(column: pd.Series, has_decimal_commas: bool) -> pd.Series:
@@ -111,8 +103,68 @@ def _typed(column: pd.Series, has_decimal_commas: bool) -> pd.Series:
     return numbers if are_numbers else column
 
 
-def _check_header(path: Path, names: list[str]) -> None:
-    if pd.to_numeric(pd.Series(names), errors="coerce").notna().all():
-        raise WidebnnError(f"the first line of {path} must name the columns and has only numbers; add such a line.")
-    if "" in names:
-        raise WidebnnError(f"column {names.index('') + 1} of {path} has no name; write one into the first line.")
+def as_text(column: pd.Series) -> pd.Series:
+    """A column as text (dtype object), None where missing; +7, 07 and 7.0 are all 7, and TRUE is True."""
+
+    def text_of(value: Any) -> str | None:
+        text = str(value).strip()
+        if NUMBER.fullmatch(text) and abs(number := float(text)) < EXACT:
+            return repr(int(number) if number.is_integer() else number)
+        return None if text.lower() in MISSING else text.title() if text.lower() in ("true", "false") else text
+
+    return column.astype(object).map(text_of, na_action="ignore").astype(object)
+
+
+def as_numbers(frame: pd.DataFrame, name: str, problem: str, or_text: bool = False) -> Any:
+    """A column as finite float64, NaN where missing; ``problem`` is what is wrong with a text.
+
+    With ``or_text`` None for a column of categories: it has values, and none of them is a number.
+    """
+    column = frame[name]
+    cells = column if column.dtype.kind in "iuf" else as_text(column)
+    values = pd.to_numeric(cells, errors="coerce").astype(np.float64)
+    is_wrong, infinite = values.isna() & cells.notna(), "is not a finite number: correct it or rescale the column"
+    if or_text and (isinstance(column.dtype, pd.CategoricalDtype) or (is_wrong.any() and values.isna().all())):
+        return None
+    for wrong, reason in ((is_wrong, problem), (np.isinf(values), infinite)):
+        if wrong.any():
+            refuse_cell(frame, name, int(wrong.argmax()), reason)
+    if (largest := values.abs().max()) > LARGEST:
+        raise WidebnnError(f"{what_is(frame, name)} has numbers as large as {largest:g}; express it in larger units.")
+    return values
+
+
+def with_names(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with text as names of columns, all different."""
+    frame = frame.rename(columns=str)
+    if not frame.columns.is_unique:
+        name = frame.columns[frame.columns.duplicated()][0]
+        raise WidebnnError(f"{what_is(frame)} has several columns {name!r}; rename or remove all but one.")
+    return frame
+
+
+def note(remark: str) -> None:
+    """Tell the user something that is no problem yet."""
+    warnings.warn(Note(remark), stacklevel=3)
+
+
+def what_is(frame: pd.DataFrame, column: str | None = None) -> str:
+    """How messages name a table or a column of it."""
+    table = frame.attrs.get("source", "the table")
+    return table if column is None else f"column {column!r} of {table}"
+
+
+def place(frame: pd.DataFrame, row: int) -> str:
+    """How messages name a row by its position, such as line 3."""
+    return f"{frame.index.name or 'row'} {frame.index[row]}"
+
+
+def refuse_cell(frame: pd.DataFrame, name: str, row: int, problem: str) -> NoReturn:
+    """Say what is wrong with one cell, and where it is."""
+    cell = str(frame[name].iloc[row])[:40]
+    raise WidebnnError(f"{what_is(frame, name)} has {cell!r} in {place(frame, row)}, which {problem}.")
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Some names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -298,9 +298,9 @@ def main() -> None:
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
         if category is not Note:
             _print_line(f"warning: {message}")
-        elif next(notes) <= FEW_NOTES or log.isEnabledFor(logging.DEBUG):
+        elif (count := next(notes)) <= FEW_NOTES or log.isEnabledFor(logging.DEBUG):
             log.info(f"note: {message}")
-        else:
+        elif count == FEW_NOTES + 1:
             log.info("There are more notes: --verbose shows them.")
 
     warnings.showwarning = show  # type: ignore[assignment]

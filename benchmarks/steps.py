@@ -63,12 +63,6 @@ NOTES = [
 ]
 
 
-def widebnn_contender(sampler: str, coordinates: str, width: int, x: np.ndarray, y: np.ndarray) -> Contender:
-    """A sampler of this package."""
-    target = widebnn.posterior(widebnn.dense(INPUTS, [width]), x, y, noise=NOISE, coordinates=coordinates)
-    return common.sampler_contender(target, sampler, coordinates, **SAMPLERS[sampler])
-
-
 def parts(width: int) -> dict[str, tuple[Any, Callable[[Any, Any], Any]]]:
     """What a pCN step in function space is made of: name -> (start, (key, state) -> state), each part alone.
 
@@ -127,23 +121,22 @@ def run_width(
     pairs: list[tuple[str, str]], width: int, repeats: int, x: np.ndarray, y: np.ndarray, progress: common.Progress
 ) -> list[dict[str, Any]]:
     """Compile and calibrate all contenders of one width, then measure them round after round."""
-    contenders = [widebnn_contender(*pair, width, x, y) for pair in pairs]
+    contenders = []
+    for sampler, system in pairs:
+        target = widebnn.posterior(widebnn.dense(INPUTS, [width]), x, y, noise=NOISE, coordinates=system)
+        contenders.append(common.sampler_contender(target, sampler, system, **SAMPLERS[sampler]))
     for name, (start, part) in parts(width).items():
         contenders.append(common.contender_of(name, "function", lambda key, start=start: jnp.array(start), part))
     contenders.append(common.recipe_contender(width, x, y))
     for contender in contenders:
         contender.calibrate()
-    progress.done(f"width {width}, compiled", work_of(width))
+    work = 1 + width / 2000  # about how long a measurement with its initialisation takes, for the ETA only
+    progress.done(f"width {width}, compiled", work)
     for repeat in range(repeats):
         for contender in contenders:
             contender.seconds.append(contender.measure())
-        progress.done(f"width {width}, round {repeat + 1} of {repeats}", work_of(width))
+        progress.done(f"width {width}, round {repeat + 1} of {repeats}", work)
     return [summarise(contender, width) for contender in contenders]
-
-
-def work_of(width: int) -> float:
-    """About how long a measurement with its initialisation takes, for the ETA only."""
-    return 1 + width / 2000
 
 
 def draw_figure(report: dict[str, Any], out: Path) -> None:
@@ -188,7 +181,7 @@ def main() -> None:
     }
     with double_precision():
         report["recipe_log_density_disagreement"] = agreement(x, y, min(widths))
-    progress = common.Progress(sum((repeats + 1) * work_of(width) for width in widths))
+    progress = common.Progress(sum((repeats + 1) * (1 + width / 2000) for width in widths))
 
     def rows_of(width):
         pairs = QUICK if arguments.quick else LARGE if width > 4096 else everything

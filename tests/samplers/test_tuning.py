@@ -33,7 +33,7 @@ def test_gradient_samplers_reach_their_acceptance_rate(name, aim):
 def test_short_burn_ins_find_the_order_of_magnitude(first):
     """From steps a hundred times too small or too large, in forty steps."""
     target = gaussian(30.0)
-    tuner = acceptance_rate(0.8, first, most=100.0)
+    tuner = acceptance_rate(0.8, first, most=100.0, burn_in=40)
     algorithm = tuned(lambda e: widebnn.samplers.hmc(target.log_likelihood, e, num_steps=5), tuner, burn_in=40)
 
     @jax.jit
@@ -61,7 +61,7 @@ def test_pcn_is_tuned_for_the_squared_jump():
     state = jax.jit(lambda s: jax.lax.fori_loop(0, 1500, lambda i, s: algorithm.step(jax.random.key(i), s)[0], s))(
         state
     )
-    found = float(TUNERS["pcn"]().final(state.tuner))
+    found = float(TUNERS["pcn"](1500).final(state.tuner))
     best = max(efficiency(b) for b in np.geomspace(0.03, 0.2, 4))
     assert efficiency(found) > 0.75 * best
 
@@ -89,7 +89,7 @@ def test_nothing_adapts_after_burn_in():
 
 def test_a_tuned_sampler_after_burn_in_is_the_sampler_with_that_step_size():
     target = small_target("function")
-    tuner = acceptance_rate(0.7, 0.3, 1.0)
+    tuner = acceptance_rate(0.7, 0.3, 1.0, burn_in=20)
     algorithm = tuned(lambda e: widebnn.samplers.mala(target.log_likelihood, e), tuner, burn_in=20)
     state = algorithm.init(target.sample_reference(jax.random.key(0)))
     for t in range(20):

@@ -154,6 +154,6 @@ def with_data(cells: Iterable[Cell], dataset: Dataset) -> dict[str, Cell]:
 
 def _run_one(dataset: Dataset, cell: Cell, store: Path, progress: RichProgress) -> xr.Dataset:
     try:
-        return run_cell(cell, dataset, progress, store)
+        return run_cell(cell, dataset, progress, store=store)
     finally:
         jax.clear_caches()

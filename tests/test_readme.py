@@ -25,7 +25,7 @@ def test_the_readme_has_examples():
 
 def test_chains_that_have_not_converged_fail_an_example(tmp_path):
     example = """
-from widebnn.estimators.chains import warn_if_not_converged
+from widebnn.estimators.convergence import warn_if_not_converged
 found = {"rhat": 1.1, "ess": 100.0, "steps": 10, "misfit": None, "wanted": 100, "total_seconds": 1.0}
 found |= {"slowest": "log-likelihood", "mean_error": 0.1}
 warn_if_not_converged(found, "max_steps (now 10)", 8)

@@ -125,7 +125,7 @@ def test_fit_says_what_it_did(regression, folder):
         "note: column 'unit' of",
         "is 'cm' in all rows and left out",
         "Fitting 'price' to 60 rows, 3 columns, 5 inputs (size, weight, weight is missing, colour = blue, colour",
-        "Draws end after 10 minutes, enough or not (--max-minutes)",
+        "Draws end after 20 minutes, enough or not (--max-minutes)",
         "effective draws",
         "noise, in units of the target",
         "acceptance rate",

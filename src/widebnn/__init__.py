@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from widebnn import samplers
     from widebnn.errors import WidebnnError
     from widebnn.estimators import WideBNNClassifier, WideBNNRegressor
-    from widebnn.likelihoods import Gaussian, HeavyTails, LogNormal, Softmax
+    from widebnn.likelihoods import Gaussian, HeavyTails, InputNoise, LogNormal, Softmax
     from widebnn.networks import Weights, dense, feature_map
     from widebnn.posteriors import Posterior, posterior
     from widebnn.samplers.target import GaussianTarget, Target, gaussian_target
@@ -26,7 +26,7 @@ _HOMES = {
     "errors": ("WidebnnError",),
     "estimators": ("WideBNNClassifier", "WideBNNRegressor"),
     "networks": ("Weights", "dense", "feature_map"),
-    "likelihoods": ("Gaussian", "HeavyTails", "LogNormal", "Softmax"),
+    "likelihoods": ("Gaussian", "HeavyTails", "InputNoise", "LogNormal", "Softmax"),
     "posteriors": ("Posterior", "posterior"),
     "samplers.target": ("GaussianTarget", "Target", "gaussian_target"),
     "sampling": ("Result", "device_mesh", "sample", "track"),
@@ -36,6 +36,7 @@ __all__ = [
     "Gaussian",
     "GaussianTarget",
     "HeavyTails",
+    "InputNoise",
     "LogNormal",
     "Posterior",
     "Result",

@@ -148,7 +148,8 @@ class Posterior(Target):
     def noise_at(self, u: Any) -> Any:
         """Standard deviation of the observations at a position, one number or one for every row."""
         with double_precision():
-            return self.likelihood.noise_at(self.parts(u)[1])
+            c, z = self.parts(u)
+            return self.likelihood.noise_at(z, self.coordinates.features(c))
 
     def readout_at(self, u: Any, psi: jax.Array | None = None) -> Readout:
         """The distribution of the readout weights given a position, and its features if they are known already."""
@@ -202,7 +203,8 @@ def posterior(
         network: From ``widebnn.dense``, ``widebnn.feature_map``, or anything with their two methods.
         x: Inputs, n x m.
         y: Targets, n or n x outputs; class labels 0..C-1 (n, or one-hot n x C) for softmax.
-        likelihood: ``gaussian``, ``heavy_tails``, ``softmax``, or an object such as ``HeavyTails(0.1, log_sd=0.8)``.
+        likelihood: ``gaussian``, ``heavy_tails``, ``input_noise``, ``softmax``, or an object such as
+            ``HeavyTails(0.1, log_sd=0.8)``.
         noise: Shorthand for ``likelihood=Gaussian(noise)``: a number (0.1 by default) or a ``LogNormal`` prior.
         coordinates: What the chain moves in.
         carry: Inputs whose function values the chain carries (``function`` and ``full``), so that ``predict(key, u)``
@@ -271,8 +273,9 @@ def _check_combination(likelihood: Likelihood, coordinates: str, carry: Any, x: 
             f"coordinates={coordinates!r} whiten the readout by its Gaussian conditional, which likelihood='softmax' "
             "does not have. Use coordinates='function', 'marginal' or 'weights'."
         )
-    if coordinates == "full" and isinstance(getattr(likelihood, "noise", None), LogNormal):
-        raise WidebnnError("coordinates='full' need known noise, got a LogNormal prior; use coordinates='function'.")
+    is_unknown = likelihood.name == "input_noise" or isinstance(getattr(likelihood, "noise", None), LogNormal)
+    if coordinates == "full" and is_unknown:
+        raise WidebnnError(f"coordinates='full' need known noise, got {likelihood}; use coordinates='function'.")
     if carry is None:
         return
     if coordinates not in ("function", "full"):

@@ -104,7 +104,7 @@ def test_mean_and_variance_are_those_of_the_draws(coordinates):
     target = small_target(coordinates)
     u = target.sample_reference(jax.random.key(2))
     x_new = np.random.default_rng(3).normal(size=(4, 3))
-    _, mean, variance = target.predict(jax.random.key(0), u, x_new)
+    _, mean, variance, _ = target.predict(jax.random.key(0), u, x_new)
     keys = jax.random.split(jax.random.key(0), 20_000)
     f = np.asarray(jax.jit(jax.vmap(lambda key: target.predict(key, u, x_new).f))(keys))
     error = np.sqrt(variance[:, None] / len(f)) + 1e-9

@@ -100,7 +100,7 @@ def test_probability_of_the_largest():
         ({}, ["a"] * 4, "at least two classes; there is one class"),
         ({"likelihood": "probit"}, ["a", "b"] * 2, "likelihood must be one of regression, softmax"),
         ({"likelihood": "softmax", "noise": 0.1}, ["a", "b"] * 2, "belongs to likelihood='regression'"),
-        ({"likelihood": "regression", "noise": "often"}, ["a", "b"] * 2, "noise must be a number, None"),
+        ({"likelihood": "regression", "noise": "often"}, ["a", "b"] * 2, "noise, if not a number, must be one of"),
     ],
 )
 def test_bad_input(options, y, message):

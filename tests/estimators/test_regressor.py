@@ -12,7 +12,9 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import widebnn
+from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNRegressor, chains
+from widebnn.estimators.convergence import describe_convergence, diagnose
 from widebnn.estimators.ensemble import Mixture, collect_networks, mixture_quantiles, predictive, to_ensemble
 from widebnn.likelihoods.readout import condition
 from widebnn.limits import gp_posterior
@@ -112,36 +114,24 @@ def test_diagnostics_are_those_of_the_worst_statistic(bad):
     elif bad == "noise":
         noise = np.exp(slow)
     lp = slow if bad == "likelihood" else rng.normal(size=(2, 200))
-    stats = {"lp": lp, "acceptance_rate": np.ones((2, 200))}
-    whole = {"steps": 200, "burn_in": 0, "thin": 1, "chains": 2, "seed": 0, "seconds": 1.0, "compile_seconds": 0.0}
-    whole |= {
-        "burn_in_acceptance_rate": 1.0,
-        "interrupted": False,
-        "last": None,
-        "target": None,
-        "stats": stats,
-        "step_size": None,
-    }
-    result = widebnn.sampling.Result(draws={"f_train": f, "f_new": new, "noise": noise}, **whole)
-    found = chains.diagnose(result, np.zeros((30, 1)))
+    stats = {"lp": lp, "acceptance_rate": np.ones((2, 200)), "gradients": np.ones((2, 200))}
+    found = diagnose(stats, {"f_train": f, "f_new": new, "noise": noise}, np.zeros((30, 1)))
     assert found["ess"] < 20 and found["rhat"] > 1.5
     f, new = rng.normal(size=(2, 2, 200, 30, 1))
     good = {"f_train": f, "f_new": new, "noise": np.exp(0.1 * rng.normal(size=(2, 200)))}
     stats["lp"] = rng.normal(size=(2, 200))
-    found = chains.diagnose(dataclasses.replace(result, draws=good), np.zeros((30, 1)))
+    found = diagnose(stats, good, np.zeros((30, 1)))
     assert found["ess"] > 150 and found["rhat"] < 1.05
 
 
 def test_diagnostics_of_chains_that_never_moved():
     """Without a warning of NumPy; the report says that they have not converged."""
     still = np.zeros((2, 40, 3, 1))
-    stats = {"lp": np.zeros((2, 40)), "acceptance_rate": np.zeros((2, 40))}
-    whole = {"steps": 40, "burn_in": 0, "thin": 1, "chains": 2, "seed": 0, "seconds": 1.0, "compile_seconds": 0.0}
-    whole |= {"burn_in_acceptance_rate": 0.0, "interrupted": False, "last": None, "target": None, "step_size": None}
-    result = widebnn.sampling.Result(draws={"f_train": still, "f_new": still}, stats=stats, **whole)
-    found = chains.diagnose(result, np.zeros((3, 1))) | {"wanted": 100, "total_seconds": 1.0}
+    stats = {name: np.zeros((2, 40)) for name in ("lp", "acceptance_rate", "gradients")}
+    found = diagnose(stats, {"f_train": still, "f_new": still}, np.zeros((3, 1)))
+    found |= {"wanted": 100, "total_seconds": 1.0, "steps": 40}
     assert found["ess"] == 0 and found["mean_error"] == 0
-    assert "have not converged" in chains.describe_convergence(found)
+    assert "have not converged" in describe_convergence(found)
 
 
 @pytest.mark.long
@@ -160,16 +150,22 @@ def test_the_same_random_state_gives_the_same_predictions(data):
 
 def test_chains_that_are_too_short_are_said_to_be(data):
     model = WideBNNRegressor(**TINY, chains=2, burn_in=2, max_steps=4)
-    with pytest.warns(ConvergenceWarning, match="effective draws of 150 wanted after 4 steps.*; raise max_steps"):
+    with pytest.warns(ConvergenceWarning, match="effective draws of 100 wanted after 4 steps.*; raise max_steps"):
         model.fit(data[0][:20], data[1][:20])
 
 
-def test_fits_end_when_their_time_is_over(data):
-    """After ten draws, with the reason; no longer run is begun."""
+def test_a_burn_in_that_takes_all_the_time_is_an_error(data):
+    with pytest.raises(WidebnnError, match="max_minutes ended the burn-in"):
+        WideBNNRegressor(**TINY, burn_in=4, max_minutes=1e-9).fit(data[0][:20], data[1][:20])
+
+
+def test_fits_end_when_their_time_is_over(data, monkeypatch):
+    """The first half is discarded where the chains have not settled yet."""
+    monkeypatch.setattr(chains, "sample", lambda *a, **o: widebnn.sample(*a, **o | {"burn_in": 0, "step_size": 0.1}))
     model = WideBNNRegressor(**TINY, burn_in=4, max_minutes=1e-9)
     with pytest.warns(ConvergenceWarning, match="wanted after 10 steps.*; raise max_minutes .now 1e-09."):
         model.fit(data[0][:20], data[1][:20])
-    assert model.diagnostics_["draws"] == 20
+    assert model.diagnostics_["draws"] == 10
 
 
 def test_most_steps_end_a_run_that_is_too_short(data):

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 from problems import worst_z_of_normals
-from widebnn.likelihoods import Gaussian, HeavyTails
+from widebnn.likelihoods import Gaussian, HeavyTails, InputNoise, Sizes
 from widebnn.likelihoods.readout import choose_form, condition, log_evidence
 
 SHAPES = [(4, 7, 2), (7, 4, 1), (5, 5, 3)]
@@ -137,19 +137,21 @@ def test_float32_features_float64_factorisation():
 
 
 @pytest.mark.parametrize("shape", SHAPES[:2])
-@pytest.mark.parametrize("likelihood", [Gaussian(0.3), HeavyTails(0.3, log_sd=0.7)], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "likelihood", [Gaussian(0.3), HeavyTails(0.3, log_sd=0.7), InputNoise()], ids=lambda one: one.name
+)
 def test_left_out_rows_by_brute_force(likelihood, shape):
     """log p(y_i | others) by Gaussian conditioning; with a noise for every row it is averaged over that of row i."""
     psi, y, _ = problem(*shape)
     n = len(psi)
-    z = jnp.asarray(np.random.default_rng(1).normal(size=n)) if likelihood.name == "heavy_tails" else ()
-    noise = np.broadcast_to(likelihood.noise_at(z), n)
+    z = likelihood.sample_latent(jax.random.key(1), Sizes(n, psi.shape[1], 1, jnp.float64, False, False))
+    noise = np.broadcast_to(likelihood.noise_at(z, psi), n)
     k, targets = np.asarray(psi @ psi.T), np.asarray(y)
     for i, found in enumerate(likelihood.log_left_out(psi, y, z)):
         rest = np.delete(np.arange(n), i)
         gain = k[i, rest] @ np.linalg.inv(k[np.ix_(rest, rest)] + np.diag(noise[rest] ** 2))
         mean, variance = gain @ targets[rest], k[i, i] - gain @ k[rest, i]
         grid = np.linspace(-6, 6, 2001) if likelihood.name == "heavy_tails" else np.zeros(1)
-        own = 0.3 * np.exp(0.7 * grid)[:, None]
+        own = 0.3 * np.exp(0.7 * grid)[:, None] if likelihood.name == "heavy_tails" else noise[i : i + 1, None]
         density = norm.pdf(targets[i], mean, np.sqrt(variance + own**2)).prod(axis=1)
         assert found == pytest.approx(np.log(np.average(density, weights=norm.pdf(grid))), rel=1e-4)

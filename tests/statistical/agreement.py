@@ -134,7 +134,7 @@ def distances_to_the_limit(widths: tuple[int, ...], steps: int = 4000) -> np.nda
         target = widebnn.posterior(network, x, y, noise=0.4, dtype="float64")
 
         def moments(key, u, target=target):
-            _, mean, variance = target.predict(key, u, X_TEST)
+            _, mean, variance, _ = target.predict(key, u, X_TEST)
             return {"mean": mean, "square": mean**2 + variance[:, None]}
 
         result = widebnn.sample(target, "pcn", step_size=0.6, steps=steps, burn_in=300, thin=5, seed=2, collect=moments)

@@ -2,7 +2,8 @@
 
 ``SETTINGS`` are the models: regression with known and with unknown noise, classification with known and with unknown
 scale of the logits, two hidden layers, the paper's chain on all weights (``full``), noise of its own for every
-row, single precision, which is what users have unless they ask for double, and gradients in single precision.
+row, noise that depends on the inputs, single precision, which is what users have unless they ask for double, and
+gradients in single precision.
 ``combinations()`` are all that the package offers of them.
 """
 
@@ -43,6 +44,7 @@ from problems import COORDINATES
 from widebnn.coordinates.full import TRACKED, FullPosition
 from widebnn.coordinates.function_space import FunctionSpace
 from widebnn.coordinates.lumped import Lumped
+from widebnn.likelihoods.input_noise import NoiseLatent
 from widebnn.likelihoods.readout import condition
 from widebnn.networks import Layer, Weights, apply
 from widebnn.samplers import SAMPLERS
@@ -129,18 +131,27 @@ POSITIONS = {
 
 
 def noisy_problem(noise_at, shape, functions):
-    """Regression whose noise is ``noise_at(z)``, where z is N(0, I) of this shape."""
+    """Regression whose noise is ``noise_at(z, psi)``, where z is N(0, I) of this shape."""
 
     def data(key, theta):
-        f = apply(NETWORK, theta[0], jnp.asarray(X))
-        return f + noise_at(theta[1]) * jax.random.normal(key, f.shape)
+        psi = NETWORK.features(theta[0].hidden, jnp.asarray(X))
+        f = psi @ theta[0].readout
+        return f + noise_at(theta[1], psi) * jax.random.normal(key, f.shape)
 
     def draw(key):
         weights_key, z_key, data_key = jax.random.split(key, 3)
-        theta = gaussian_draw(weights_key)[0], jax.random.normal(z_key, shape)
+        leaves, structure = jax.tree.flatten(shape)
+        normals = [
+            jax.random.normal(k, s.shape) for k, s in zip(jax.random.split(z_key, len(leaves)), leaves, strict=True)
+        ]
+        theta = gaussian_draw(weights_key)[0], jax.tree.unflatten(structure, normals)
         return theta, data(data_key, theta)
 
     return Problem(draw, data, functions, **POSITIONS, reference=40_000)
+
+
+def numbers(*shape):
+    return jax.ShapeDtypeStruct(shape, np.float64)
 
 
 NOISE_PRIOR = widebnn.LogNormal(NOISE, log_sd=0.6)
@@ -159,7 +170,7 @@ def noisy_functions(theta, y):
     }
 
 
-UNKNOWN_NOISE = noisy_problem(NOISE_PRIOR.at, (), noisy_functions)
+UNKNOWN_NOISE = noisy_problem(lambda z, psi: NOISE_PRIOR.at(z), numbers(), noisy_functions)
 unknown_noise_target = targets(noise=NOISE_PRIOR)
 
 # The same with a noise for every row: z has one number for each.
@@ -182,7 +193,37 @@ def unequal_functions(theta, y):
     }
 
 
-UNEQUAL_NOISE = noisy_problem(lambda z: ROW_NOISE.noise_at(z)[:, None], (len(X),), unequal_functions)
+UNEQUAL_NOISE = noisy_problem(lambda z, psi: ROW_NOISE.noise_at(z)[:, None], numbers(len(X)), unequal_functions)
+
+# Noise that depends on the inputs by a second readout: z has its level, and a weight for every feature.
+
+INPUT_NOISE = widebnn.InputNoise(NOISE_PRIOR, log_sd=0.5)
+
+
+def input_noise_functions(theta, y):
+    weights, z = theta
+    psi = NETWORK.features(weights.hidden, jnp.asarray(X))
+    squares, noise = jnp.sum((y - psi @ weights.readout) ** 2, axis=1), INPUT_NOISE.noise_at(z, psi)
+    return test_functions(weights, y) | {
+        "level": z.level,
+        "level squared": z.level**2,
+        "weight": z.weights[0],
+        "weights squared": jnp.sum(z.weights**2),
+        "level times weight": z.level * z.weights[-1],
+        "standardised residual": jnp.sum(squares / noise**2),
+        "log noise times residual": jnp.sum(jnp.log(noise) * squares),
+        "log noise of two rows": jnp.log(noise[0] / noise[1]),
+        "weight times readout": z.weights[1] * weights.readout[1, 0],
+        "weights times y": jnp.sum(z.weights) * jnp.sum(y**2),
+    }
+
+
+INPUT_NOISE_PROBLEM = noisy_problem(
+    lambda z, psi: INPUT_NOISE.noise_at(z, psi)[:, None],
+    NoiseLatent(numbers(), numbers(NETWORK.feature_dim)),
+    input_noise_functions,
+)
+input_noise_target = targets(likelihood=INPUT_NOISE)
 
 
 # Classification. Every input comes with several labels, so that the posterior is far from the prior, and equal inputs
@@ -378,6 +419,7 @@ SETTINGS = {
     "known noise": Setting(GAUSSIAN, make_target, ALL, REGRESSION),
     "unknown noise": Setting(UNKNOWN_NOISE, unknown_noise_target, ALL, REGRESSION, length=SHORTER),
     "noise of every row": Setting(UNEQUAL_NOISE, targets(likelihood=ROW_NOISE), ALL, UNEQUAL, FEW, length=SHORTER),
+    "noise of the inputs": Setting(INPUT_NOISE_PROBLEM, input_noise_target, ALL, UNEQUAL, FEW, length=SHORTER),
     "softmax": Setting(LABELS, label_target, SOFTMAX, CLASSIFICATION, length=SHORTER),
     "softmax of unknown scale": Setting(UNKNOWN_SCALE, scaled_target, SOFTMAX, CLASSIFICATION, length=SHORTER),
     "two hidden layers": Setting(DEEP, deep_target, ("marginal", "function"), REGRESSION, FEW),

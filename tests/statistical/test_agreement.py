@@ -51,7 +51,7 @@ def test_function_space_has_the_law_of_the_weights(widths):
         def draw(key, target=target):
             u_key, f_key = jax.random.split(key)
             u = target.sample_reference(u_key)
-            f, mean, variance = target.predict(f_key, u, X_TEST)
+            f, mean, variance, _ = target.predict(f_key, u, X_TEST)
             log_likelihood = target.log_likelihood(u)
             weight = jnp.exp(log_likelihood)
             products = [f[0, 0] * f[1, 0], mean[0, 0] * mean[1, 1], f[0, 0] * log_likelihood]

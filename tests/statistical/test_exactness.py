@@ -13,6 +13,7 @@ SHORT = {
     ("known noise", "underdamped", "marginal"),
     ("unknown noise", "mala", "reparametrised"),
     ("noise of every row", "hmc", "function"),
+    ("noise of the inputs", "hmc", "function"),
     ("softmax", "elliptical_slice", "function"),
     ("softmax of unknown scale", "hilbert_hmc", "weights"),
     ("two hidden layers", "pcn", "function"),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from widebnn.coordinates.marginal import MarginalCoordinates
 from widebnn.likelihoods.likelihood import Likelihood
 from widebnn.likelihoods.readout import KnownReadout
-from widebnn.networks.network import Weights, apply
+from widebnn.networks.network import Weights
 from widebnn.noise import standard_normal
 
 
@@ -29,7 +29,8 @@ class WeightCoordinates(MarginalCoordinates):
 
     def log_density(self, likelihood: Likelihood, y: jax.Array, c: Weights, z: Any) -> jax.Array:
         """log p(y | f, z)."""
-        return likelihood.log_likelihood(apply(self.network, c, self.x), y, z)
+        psi = self.network.features(c.hidden, self.x)
+        return likelihood.log_likelihood(jnp.matmul(psi, c.readout, precision="highest"), y, z, psi)
 
     def readout(self, likelihood: Likelihood, psi: jax.Array, y: jax.Array, c: Weights, z: Any) -> KnownReadout:
         """The readout is part of the position."""

@@ -95,7 +95,7 @@ class WideBNN(BaseEstimator):
     sampler: str = "auto"
     step_size: float | None = None
     chains: int = 2
-    burn_in: int = 100
+    burn_in: int = 50
     target_ess: int = 100
     max_steps: int = 2000
     max_minutes: float | None = 20.0
@@ -220,7 +220,7 @@ class WideBNN(BaseEstimator):
             may_be_zero = "bias" in name
             given[name] = check_real(name, value, at_least=0 if may_be_zero else None, above=None if may_be_zero else 0)
         if isinstance(self.noise, str):
-            check_choice("noise, if not a number,", self.noise, ("sample", "evidence"))
+            check_choice("noise, if not a number,", self.noise, ("sample", "evidence", "inputs"))
         elif self.noise is not None:
             given["noise"] = check_real("noise", self.noise, above=0) / float(np.mean(self.y_scale_))
         return given

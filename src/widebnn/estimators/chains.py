@@ -27,7 +27,7 @@ from widebnn.posteriors import Posterior
 from widebnn.precision import double_precision, one_blas_thread
 from widebnn.samplers.target import Target
 from widebnn.sampling import Result, sample
-from widebnn.sampling.rounding import START_STEPS, START_TOLERANCE, precision_error
+from widebnn.sampling.rounding import START_STEPS, precision_error
 from widebnn.sampling.sample import EVERY
 
 STORE_BYTES = 2**30
@@ -42,8 +42,8 @@ SLOW = 0.1
 """The trial goes by the ESS that this part of the statistics falls below: the least of many short ones is too small."""
 SETTLE_SHARE = 0.5
 """Of all draws: the run begins after them, whether the chains have settled or not."""
-SAFELY = 0.5
-"""The part of what sample() tolerates that rounding may be wrong by where the chains start."""
+FORCE_ERROR = 0.1
+"""How wrong gradients of float32 may be, relatively: up to here float64 accepts no more and takes twice as long."""
 
 
 class Clock:
@@ -198,7 +198,7 @@ def _start(build: Callable[[str], Posterior], plan: Plan, seed: int) -> tuple[Po
     for dtype in ("mixed", "float64"):
         posterior = build(dtype)
         positions = first_positions(posterior, plan, seed)
-        if rounding_error(posterior, positions, seed) < SAFELY * START_TOLERANCE:
+        if rounding_error(posterior, positions, seed) < FORCE_ERROR:
             break
     return posterior, positions
 

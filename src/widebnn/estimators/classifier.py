@@ -121,7 +121,7 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
 
     def _probabilities(self, part: Function) -> np.ndarray:
         if self.ensemble_.noise.any():
-            centres, std, _ = predictive(part, self.ensemble_.noise)
+            centres, std, _ = predictive(part)
             step = max(1, len(centres) // COMPONENTS)
             return argmax_probabilities(centres[::step], std[::step])
         return softmax(part.draws[..., 0], axis=2).mean(axis=0)

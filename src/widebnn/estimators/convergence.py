@@ -30,7 +30,7 @@ def monitored(stats: dict[str, np.ndarray], draws: dict[str, np.ndarray], y: Any
         "predictions at new inputs": new.reshape(*new.shape[:2], -1),
         "log-likelihood": np.stack([stats["lp"], _distance(f, y)], axis=2),
     }
-    scales = [draws[name] for name in ("noise", "logit_scale") if name in draws and np.ptp(draws[name]) > 0]
+    scales = [draws[name] for name in ("noise_train", "logit_scale") if name in draws and np.ptp(draws[name]) > 0]
     return found | ({"scales": np.log(np.stack(scales, axis=2))} if scales else {})
 
 
@@ -42,16 +42,12 @@ def diagnose(stats: dict[str, np.ndarray], draws: dict[str, np.ndarray], y: Any)
     found = {name: _worst(values) for name, values in monitored(stats, draws, y).items()}
     slowest = min(found, key=lambda name: found[name][0])
     ratios = [ratio for _, ratio in found.values() if ratio is not None]
-    noise = draws.get("noise")
-    misfit = None
-    if noise is not None and noise.all():
-        misfit = float(np.mean(_distance(draws["f_train"], y) / noise**2))
     return {
         "ess": found[slowest][0],
         "rhat": max(ratios, default=None),
         "slowest": slowest,
-        "mean_error": _mean_error(draws["f_new"], noise),
-        "misfit": misfit,
+        "mean_error": _mean_error(draws["f_new"], draws.get("noise_train")),
+        "misfit": float(draws["misfit"].mean()) if "misfit" in draws else None,
         "acceptance_rate": float(stats["acceptance_rate"].mean()),
         "gradients": int(stats["gradients"].sum()),
         "chains": len(stats["lp"]),

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from widebnn.likelihoods.gaussian import ConditionallyGaussian
+from widebnn.likelihoods.input_noise import InputNoise
 from widebnn.limits.kernel import normal_nodes
 from widebnn.networks.dense import DenseNetwork, Layer
 from widebnn.posteriors import Posterior
@@ -42,6 +43,8 @@ class Function(NamedTuple):
     """rows: the variance given the hidden layers."""
     draws: np.ndarray
     """networks x rows x outputs x copies: draws around the means."""
+    noise: np.ndarray
+    """networks x rows, or networks x 1: the standard deviation of a new observation; softmax: 0."""
 
 
 class Ensemble(NamedTuple):
@@ -55,6 +58,8 @@ class Ensemble(NamedTuple):
     """draws x features x outputs x copies: exact draws of it."""
     noise: np.ndarray
     """draws: the standard deviation of a new observation; softmax: 0."""
+    noise_readout: np.ndarray
+    """draws x features: the logarithm of what multiplies it by input; no features where it is the same everywhere."""
 
     def at(self, network: DenseNetwork, x: np.ndarray) -> Iterator[Function]:
         """The function at inputs x, some rows after the other."""
@@ -62,25 +67,35 @@ class Ensemble(NamedTuple):
         copies = self.readout.shape[3]
         together = np.concatenate([self.mean[..., None], self.readout], axis=3)
         together = together.reshape(*together.shape[:2], -1)
+        varies = self.noise_readout.shape[1] > 0
+        if varies:
+            together = np.concatenate([together, self.noise_readout[..., None]], axis=2)
         for first in range(0, len(x), ROWS):
             part = x[first : first + ROWS]
             padded = np.zeros((ROWS, x.shape[1]), np.float32)
             padded[: len(part)] = part
             values = np.asarray(_evaluate(network, self.hidden, together, padded), np.float64)[:, : len(part)]
+            noise = np.asarray(self.noise, np.float64)[:, None]
+            if varies:
+                noise, values = noise * np.exp(values[..., -1]), values[..., :-1]
             values = values.reshape(count, len(part), outputs, 1 + copies)
             means, draws = values[..., 0], values[..., 1:]
             # By the draws of all networks together: wide networks hardly differ in it.
             variance = np.mean((draws - means[..., None]) ** 2, axis=(0, 2, 3))
-            yield Function(slice(first, first + len(part)), means, variance, draws)
+            yield Function(slice(first, first + len(part)), means, variance, draws, noise)
 
     def sample(
         self, network: DenseNetwork, x: np.ndarray, count: int, random: np.random.RandomState
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Draws of the function jointly at inputs x, count x rows x outputs, and the noise that goes with each."""
+        """Draws of the function jointly at inputs x, count x rows x outputs, and their noise, count x rows."""
         networks, copies = self.readout.shape[0], self.readout.shape[3]
         member, copy = np.divmod(random.randint(networks * copies, size=count), copies)
-        draws = np.concatenate([part.draws[member, :, :, copy] for part in self.at(network, x)], axis=1)
-        return draws, np.asarray(self.noise, np.float64)[member]
+        parts = [
+            (part.draws[member, :, :, copy], np.broadcast_to(part.noise[member], (count, part.means.shape[1])))
+            for part in self.at(network, x)
+        ]
+        draws, noise = (np.concatenate(both, axis=1) for both in zip(*parts, strict=True))
+        return draws, noise
 
 
 def copies_of_readout(target: Posterior) -> int:
@@ -103,7 +118,9 @@ def collect_networks(target: Posterior) -> Collect:
     """Keep networks, named as in ``to_ensemble``, and what convergence is judged by.
 
     That is the function at the training inputs (``f_train``) and at ``new_inputs`` (``f_new``), its readout averaged
-    out; and with Gaussian noise ``log_left_out``, the log-density of each row given all others and the hidden layers.
+    out; and with Gaussian noise ``log_left_out``, the log-density of each row given all others and the hidden layers,
+    ``noise_train``, the geometric mean of the noise of the rows, and ``misfit``, the mean square of their residuals in
+    units of it.
     """
     probes = jnp.asarray(new_inputs(np.asarray(target.x)))
     copies, outputs = copies_of_readout(target), target.y.shape[1]
@@ -127,11 +144,18 @@ def collect_networks(target: Posterior) -> Collect:
                 mean, draws = readouts(readout_key, z, psi)
             kept = {f"w{i}": layer.w for i, layer in enumerate(weights.hidden)}
             kept |= {f"b{i}": layer.b for i, layer in enumerate(weights.hidden)}
-            kept |= {"mean": mean, "readout": draws, "noise": jnp.asarray(likelihood.noise_at(z, new=True))}
+            kept |= {"mean": mean, "readout": draws}
+            if isinstance(likelihood, InputNoise):
+                kept |= {"noise": likelihood.level.at(z.level), "noise_readout": likelihood.log_sd * z.weights}
+            else:
+                kept |= {"noise": jnp.asarray(likelihood.noise_at(z, new=True)), "noise_readout": jnp.zeros(0)}
             for name, at in {"f_train": psi, "f_new": target.network.features(weights.hidden, probes)}.items():
                 kept[name] = at.astype(jnp.float64) @ mean.astype(jnp.float64)
             if isinstance(likelihood, ConditionallyGaussian):
+                noise = jnp.reshape(likelihood.noise_at(z, psi), (-1, 1))
                 kept["log_left_out"] = likelihood.log_left_out(psi, target.y, z)
+                kept["noise_train"] = jnp.exp(jnp.mean(jnp.log(noise)))
+                kept["misfit"] = jnp.mean(((target.y - kept["f_train"]) / noise) ** 2)
             if getattr(likelihood, "logit_scale", None) is not None:
                 kept["logit_scale"] = likelihood.scale(z)
             return {name: array.astype(jnp.float32) for name, array in kept.items()}
@@ -143,7 +167,7 @@ def to_ensemble(draws: dict[str, np.ndarray], layers: int) -> Ensemble:
     """From the draws of a run (chains x draws x ...), chains one after the other."""
     flat = {name: np.asarray(array).reshape(-1, *array.shape[2:]) for name, array in draws.items()}
     hidden = tuple(Layer(jnp.asarray(flat[f"w{i}"]), jnp.asarray(flat[f"b{i}"])) for i in range(layers))
-    return Ensemble(hidden, flat["mean"], flat["readout"], flat["noise"])
+    return Ensemble(hidden, *(flat[name] for name in Ensemble._fields[1:]))
 
 
 def bytes_per_draw(target: Posterior) -> int:
@@ -176,17 +200,17 @@ class Mixture(NamedTuple):
         return np.tensordot(self.weights, values, 1)
 
 
-def predictive(function: Function, noise: np.ndarray, spread: float = 0.0, step: int = 1) -> Mixture:
+def predictive(function: Function, spread: float = 0.0, step: int = 1) -> Mixture:
     """New observations as a mixture of normals, with one component per network, or for every ``step``-th.
 
     Given the hidden layers the function at an input is N(mean, v) in every output, independently, so that nothing is
     gained by drawing it.
     With ``spread`` the log of the noise differs by so much from row to row, and every network has several components.
     """
-    means, v, noise = function.means[::step], function.variance, noise[::step]
+    means, v, noise = function.means[::step], function.variance, function.noise[::step]
     z, weights = normal_nodes() if spread else (np.zeros(1), np.ones(1))
     factors = np.exp(spread * z - spread**2)  # their mean square is 1
-    each = np.outer(noise.astype(np.float64), factors).reshape(-1, 1)
+    each = (noise[:, None] * factors[:, None]).reshape(-1, noise.shape[1])
     std = np.sqrt(each**2 + v)[..., None]
     return Mixture(np.repeat(means, len(z), axis=0), std, np.tile(weights, len(means)) / len(means))
 

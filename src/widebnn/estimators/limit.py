@@ -52,18 +52,19 @@ class Limit:
             part = x[first : first + ROWS]
             mean, white = self._condition(network, part)
             variance = np.maximum(nngp_variance(network, part) - np.sum(white**2, axis=0), 0.0)
-            yield Function(slice(first, first + len(part)), mean[None], variance, mean[None, ..., None])
+            rows = slice(first, first + len(part))
+            yield Function(rows, mean[None], variance, mean[None, ..., None], self.noise[None])
 
     def sample(
         self, network: DenseNetwork, x: np.ndarray, count: int, random: np.random.RandomState
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Draws of the function jointly at inputs x, count x rows x outputs, and the noise that goes with each."""
+        """Draws of the function jointly at inputs x, count x rows x outputs, and their noise, count x 1."""
         mean, white = self._condition(network, x)
         prior = nngp_kernel(network, x)
         covariance = prior - white.T @ white + JITTER * prior.diagonal().mean() * np.eye(len(x))
         root = cholesky(covariance, lower=True)
         normal = random.standard_normal((count, *mean.shape))
-        return mean + np.einsum("ij,cjo->cio", root, normal), np.repeat(self.noise, count)
+        return mean + np.einsum("ij,cjo->cio", root, normal), np.repeat(self.noise[None], count, axis=0)
 
     def log_left_out(self, network: DenseNetwork) -> np.ndarray:
         """log p(y_i | all other rows) of every row, all outputs together."""

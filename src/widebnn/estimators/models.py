@@ -220,6 +220,7 @@ def _check_shapes(model: Any) -> None:
         draws, features, outputs = ensemble.mean.shape
         expected = {"mean": (draws, model.network_.feature_dim, outputs), "noise": (draws,)}
         expected["readout"] = (draws, features, outputs, ensemble.readout.shape[-1])
+        expected["noise_readout"] = (draws, features if ensemble.noise_readout.size else 0)
         found = ensemble._asdict()
         for i, layer in enumerate(found.pop("hidden")):
             expected |= {f"w{i}": (draws, *sizes[i : i + 2]), f"b{i}": (draws, sizes[i + 1])}

@@ -19,13 +19,16 @@ from widebnn.estimators.base import NOISE_PRIOR, WideBNN
 from widebnn.estimators.ensemble import Function, Mixture, mixture_quantiles, predictive
 from widebnn.estimators.limit import Limit
 from widebnn.estimators.transform import TargetScale, choose_asinh
-from widebnn.likelihoods import Gaussian, HeavyTails
+from widebnn.likelihoods import Gaussian, HeavyTails, InputNoise
 from widebnn.limits import Hyperparameters
+from widebnn.limits.kernel import nngp_variance
 from widebnn.posteriors import posterior
 from widebnn.sampling import Result
 
 COMPONENTS = 1000
 """Most components of the predictive mixture that quantiles look at."""
+NOISE_VARIES = 0.7
+"""Prior standard deviation of the logarithm of noise that depends on the inputs, from input to input."""
 LOO_DRAWS = 50
 """Draws that Pareto smoothing needs, at least."""
 LIMIT_ROWS = 5000
@@ -94,6 +97,9 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
                 is_sampled = self.noise == "sample" or (self.noise is None and not self._is_limit)
                 likelihood = Gaussian(NOISE_PRIOR if is_sampled else chosen.noise)
             network = chosen.network(x.shape[1], self._units)
+            if self.noise == "inputs":
+                size = float(np.sqrt(np.mean(nngp_variance(network, x))))
+                likelihood = InputNoise(NOISE_PRIOR, NOISE_VARIES / size)
             return posterior(network, x, self._scale.forward(y), likelihood=likelihood, dtype=dtype)
 
         result = self._fit(X, standard_targets, build)
@@ -239,7 +245,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
         random = check_random_state(random_state)
         samples, std = self.ensemble_.sample(self.network_, self._standard_inputs(X), count, random)
         if noise:
-            std, spread = std[:, None, None], _spread(self.hyperparameters_)
+            std, spread = std[..., None], _spread(self.hyperparameters_)
             if spread:
                 std = std * np.exp(spread * random.standard_normal((*samples.shape[:2], 1)) - spread**2)
             samples = samples + std * random.standard_normal(samples.shape)
@@ -254,7 +260,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
 
     def _predictive(self, function: Function, step: int = 1) -> Mixture:
         """New observations, by every ``step``-th network."""
-        return predictive(function, self.ensemble_.noise, _spread(self.hyperparameters_), step)
+        return predictive(function, _spread(self.hyperparameters_), step)
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self.single_output_ else values

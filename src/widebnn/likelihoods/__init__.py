@@ -7,14 +7,25 @@ from typing import Any
 from widebnn.errors import WidebnnError, check_choice
 from widebnn.likelihoods.gaussian import Gaussian
 from widebnn.likelihoods.heavy_tails import HeavyTails
+from widebnn.likelihoods.input_noise import InputNoise
 from widebnn.likelihoods.likelihood import Likelihood, Sizes
 from widebnn.likelihoods.lognormal import LogNormal
 from widebnn.likelihoods.readout import Prediction
 from widebnn.likelihoods.softmax import Softmax
 
-__all__ = ["LIKELIHOODS", "Gaussian", "HeavyTails", "Likelihood", "LogNormal", "Prediction", "Sizes", "Softmax"]
+__all__ = [
+    "LIKELIHOODS",
+    "Gaussian",
+    "HeavyTails",
+    "InputNoise",
+    "Likelihood",
+    "LogNormal",
+    "Prediction",
+    "Sizes",
+    "Softmax",
+]
 
-LIKELIHOODS: dict[str, type] = {"gaussian": Gaussian, "heavy_tails": HeavyTails, "softmax": Softmax}
+LIKELIHOODS: dict[str, type] = {cls.name: cls for cls in (Gaussian, HeavyTails, InputNoise, Softmax)}
 """By name, each with its defaults."""
 
 

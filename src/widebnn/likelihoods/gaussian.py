@@ -33,8 +33,8 @@ def gaussian_log_likelihood(f: jax.Array, y: jax.Array, noise: float | jax.Array
 class ConditionallyGaussian(FreeStart):
     """What likelihoods share that are Gaussian once the latent is known; they say what the noise is."""
 
-    def noise_at(self, z: Any, new: bool = False) -> Any:
-        """Standard deviation of the observations, one number or one for every row; of a ``new`` one, one number."""
+    def noise_at(self, z: Any, psi: Any = None, new: bool = False) -> Any:
+        """Standard deviation of the observations at features Psi, one number or one for every row."""
         raise NotImplementedError
 
     def targets(self, y: Any) -> Any:
@@ -50,9 +50,9 @@ class ConditionallyGaussian(FreeStart):
         """The data as they are."""
         return x, y
 
-    def log_likelihood(self, f: jax.Array, y: jax.Array, z: Any) -> jax.Array:
+    def log_likelihood(self, f: jax.Array, y: jax.Array, z: Any, psi: jax.Array) -> jax.Array:
         """log N(y; f, s^2)."""
-        return gaussian_log_likelihood(f, y, self.noise_at(z))
+        return gaussian_log_likelihood(f, y, self.noise_at(z, psi))
 
     def log_evidence(self, psi: jax.Array, y: jax.Array, z: Any, constant: float = 0.0) -> jax.Array:
         """log N(y; 0, Psi Psi' + s^2), the readout integrated out."""
@@ -65,7 +65,15 @@ class ConditionallyGaussian(FreeStart):
     def log_left_out(self, psi: jax.Array, y: jax.Array, z: Any) -> jax.Array:
         """log p(y_i | all other rows, Psi, z) of every row, all outputs together, the readout integrated out."""
         errors, variance = self.condition(psi, y, z).leave_one_out()
+        noise = self.noise_at(z, psi)
+        if jnp.ndim(noise):  # both are in units of the noise of the row
+            errors, variance = errors * noise[:, None], variance * noise**2
         return jnp.sum(jax.scipy.stats.norm.logpdf(errors, 0.0, jnp.sqrt(variance)[:, None]), axis=1)
+
+    def observe(self, key: jax.Array, f: jax.Array, z: Any, psi: jax.Array) -> jax.Array:
+        """f + s e, e ~ N(0, I)."""
+        noise = jnp.reshape(self.noise_at(z, psi), (-1, 1)).astype(f.dtype)
+        return f + noise * standard_normal(key, f.shape, f.dtype)
 
     def scale(self, z: Any) -> float:
         """Readout weights are used as they are."""
@@ -96,7 +104,7 @@ class Gaussian(ConditionallyGaussian):
             advice = "It is the standard deviation of the observations."
             object.__setattr__(self, "noise", check_real("noise", self.noise, above=0, advice=advice))
 
-    def noise_at(self, z: Any, new: bool = False) -> Any:
+    def noise_at(self, z: Any, psi: Any = None, new: bool = False) -> Any:
         """The noise at the coordinate z."""
         return self.noise.at(z) if isinstance(self.noise, LogNormal) else self.noise
 
@@ -107,7 +115,3 @@ class Gaussian(ConditionallyGaussian):
     def latent_from(self, z: Any, psi: jax.Array, readout: jax.Array, sizes: Sizes) -> Any:
         """Weights say nothing about the noise: its coordinate is given."""
         return jnp.asarray(z, sizes.dtype) if isinstance(self.noise, LogNormal) else ()
-
-    def observe(self, key: jax.Array, f: jax.Array, z: Any) -> jax.Array:
-        """f + s e, e ~ N(0, I)."""
-        return f + jnp.asarray(self.noise_at(z)).astype(f.dtype) * standard_normal(key, f.shape, f.dtype)

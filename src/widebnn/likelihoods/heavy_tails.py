@@ -59,7 +59,7 @@ class HeavyTails(ConditionallyGaussian):
         """The median of the noise."""
         return self.median
 
-    def noise_at(self, z: Any, new: bool = False) -> Any:
+    def noise_at(self, z: Any, psi: Any = None, new: bool = False) -> Any:
         """The noise of every row; that of a new row is not known, so its root mean square."""
         return self.prior.root_mean_square if new else self.prior.at(z)
 
@@ -81,7 +81,7 @@ class HeavyTails(ConditionallyGaussian):
         """Weights say nothing about the noise: its coordinates are given, one for all rows or one for each."""
         return jnp.broadcast_to(jnp.asarray(z, sizes.dtype), (sizes.rows,))
 
-    def observe(self, key: jax.Array, f: jax.Array, z: Any) -> jax.Array:
+    def observe(self, key: jax.Array, f: jax.Array, z: Any, psi: jax.Array) -> jax.Array:
         """f_i + s_i e_i with a fresh noise s_i from the prior: new rows are not those of the data."""
         noise = self.prior.at(standard_normal(jax.random.fold_in(key, 1), (len(f), 1), jnp.float64))
         return f + noise.astype(f.dtype) * standard_normal(key, f.shape, f.dtype)

@@ -47,7 +47,7 @@ class Likelihood(Protocol):
     def latent_from(self, z: Any, psi: jax.Array, readout: jax.Array, sizes: Sizes) -> Any:
         """The latent of given readout weights; ``z`` is the coordinate of an unknown scale, 0 for its median."""
 
-    def log_likelihood(self, f: jax.Array, y: jax.Array, z: Any) -> jax.Array:
+    def log_likelihood(self, f: jax.Array, y: jax.Array, z: Any, psi: jax.Array) -> jax.Array:
         """log p(y | f, z) in float64, for explicit readout weights that ``scale`` has not yet multiplied."""
 
     def log_evidence(self, psi: jax.Array, y: jax.Array, z: Any, constant: float = 0.0) -> jax.Array:
@@ -59,11 +59,11 @@ class Likelihood(Protocol):
     def scale(self, z: Any) -> Any:
         """What explicit readout weights are multiplied with."""
 
-    def observe(self, key: jax.Array, f: jax.Array, z: Any) -> jax.Array:
-        """New observations at function values f."""
+    def observe(self, key: jax.Array, f: jax.Array, z: Any, psi: jax.Array) -> jax.Array:
+        """New observations at function values f and features Psi."""
 
-    def noise_at(self, z: Any, new: bool = False) -> Any:
-        """Standard deviation of the observations, one number or one for every row; of a ``new`` one, one number."""
+    def noise_at(self, z: Any, psi: Any = None, new: bool = False) -> Any:
+        """Standard deviation of the observations at features Psi, one number or one for every row."""
 
     def starting_latent(self, z: Any) -> tuple[Any, bool]:
         """Where an optimiser should start from a prior draw z, and whether it must leave the latent there."""

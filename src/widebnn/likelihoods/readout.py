@@ -45,6 +45,8 @@ class Prediction(NamedTuple):
     Carlo error than an average of draws."""
     variance: jax.Array
     """The variance that goes with the mean, one number per input; zero where the mean is f."""
+    psi: jax.Array
+    """The features at the inputs."""
 
 
 class Readout(Protocol):
@@ -70,7 +72,7 @@ class KnownReadout:
     def predict(self, key: jax.Array, psi_new: jax.Array) -> Prediction:
         """f = Psi* theta."""
         f = product(psi_new.astype(self.weights.dtype), self.weights).astype(psi_new.dtype)
-        return Prediction(f, f, jnp.zeros(f.shape[0], f.dtype))
+        return Prediction(f, f, jnp.zeros(f.shape[0], f.dtype), psi_new)
 
 
 def choose_form(n: int, p: int) -> str:
@@ -159,7 +161,8 @@ class ConjugateReadout:
         """A draw of the function at new features, its mean and variance."""
         new = psi_new.astype(jnp.float64)
         parts = new @ self.draw(key), new @ self.mean, self.variance(psi_new)
-        return Prediction(*(part.astype(self.psi.dtype) for part in parts))
+        f, mean, variance = (part.astype(self.psi.dtype) for part in parts)
+        return Prediction(f, mean, variance, psi_new)
 
     @functools.cached_property
     def _spectrum(self) -> tuple[jax.Array, jax.Array]:

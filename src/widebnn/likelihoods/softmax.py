@@ -114,7 +114,7 @@ class Softmax(FreeStart):
         """The unknown factor of the logits, or 1."""
         return 1.0 if self.logit_scale is None else self.logit_scale.at(z.scale)
 
-    def log_likelihood(self, f: jax.Array, y: jax.Array, z: SoftmaxLatent) -> jax.Array:
+    def log_likelihood(self, f: jax.Array, y: jax.Array, z: SoftmaxLatent, psi: Any = None) -> jax.Array:
         """sum_i log softmax(s f_i)[y_i]."""
         return softmax_log_likelihood(self.scale(z) * f.astype(jnp.float64), y)
 
@@ -133,11 +133,11 @@ class Softmax(FreeStart):
         reduced = ReducedReadout(polar_factor(psi), z.readout.astype(jnp.float64), self.scale(z))
         return reduced if isinstance(z.open, tuple) else KnownReadout(reduced.fill(z.open))
 
-    def observe(self, key: jax.Array, f: jax.Array, z: SoftmaxLatent) -> jax.Array:
+    def observe(self, key: jax.Array, f: jax.Array, z: SoftmaxLatent, psi: Any = None) -> jax.Array:
         """One-hot labels drawn from the classes' probabilities."""
         return jax.nn.one_hot(jax.random.categorical(key, f), f.shape[1], dtype=f.dtype)
 
-    def noise_at(self, z: SoftmaxLatent, new: bool = False) -> float:
+    def noise_at(self, z: SoftmaxLatent, psi: Any = None, new: bool = False) -> float:
         """Labels have no noise."""
         return 0.0
 

@@ -50,11 +50,11 @@ def track(target: Posterior, x_test: Any = None, *, projections: int = 100, seed
 
     def collect(key: Any, position: Any) -> Any:
         train_key, test_key, noise_key = jax.random.split(key, 3)
-        f, mean, _ = target.predict(train_key, position, inputs)
+        found = target.predict(train_key, position, inputs)
         if carried:
-            test = target.predict(test_key, position)
-            f, mean = jnp.concatenate([f, test.f]), jnp.concatenate([mean, test.mean])
-        y = target.likelihood.observe(noise_key, f, target.parts(position)[1])
+            found = jax.tree.map(lambda *parts: jnp.concatenate(parts), found, target.predict(test_key, position))
+        f, mean, _, psi = found
+        y = target.likelihood.observe(noise_key, f, target.parts(position)[1], psi)
         kept = {"weights": project(position), "y": y[:n]}
         if len(f) > n:
             kept |= {"f_test": f[n:], "y_test": y[n:], "mean_test": mean[n:]}

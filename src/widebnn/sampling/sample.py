@@ -217,11 +217,11 @@ def _chunks(
 
 def _warn_of_nonfinite(plan: Plan, trace: Trace) -> None:
     nonfinite, accepted = (trace.stats[name][:, : trace.done].sum() for name in ("nonfinite", "accepted"))
-    count = int(nonfinite + trace.burn_totals[2])
-    if count == 0:
-        return
     proposals = plan.chains * (trace.burned + trace.done * plan.thin)
-    stuck = count == proposals and accepted + trace.burn_totals[1] == 0
+    count = int(nonfinite + trace.burn_totals[2])
+    stuck = 0 < count == proposals and accepted + trace.burn_totals[1] == 0
+    if nonfinite == 0 and not stuck:  # steps that are too large are part of the search for a step size
+        return
     what = f"all {count} proposals" if stuck else f"{count} of {proposals} proposals"
     warnings.warn(
         f"{what} had a log-likelihood or a gradient that is not a finite number and were rejected"

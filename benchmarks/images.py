@@ -44,7 +44,7 @@ SOFTMAX_ROWS = 1024
 
 
 def run_networks(likelihood: str) -> Callable[..., Iterator[tuple[np.ndarray, dict[str, Any]]]]:
-    """The estimator as it comes but for SETTINGS, and its infinite-width limit with the same hyperparameters."""
+    """The estimator with its defaults but for SETTINGS, and its infinite-width limit with the same hyperparameters."""
 
     def run(x, labels, x_test):
         model = WideBNNClassifier(likelihood=likelihood, random_state=0, **SETTINGS).fit(x, labels)

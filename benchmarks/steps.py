@@ -26,13 +26,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 import common
-import published_recipe
 import report as pages
 import widebnn
 from common import INPUTS, NOISE, OUTPUTS, PRODUCTS, RECIPE, STEP_SIZE, Contender, N
 from widebnn.likelihoods.readout import log_evidence
 from widebnn.noise import standard_normal
-from widebnn.precision import double_precision
 from widebnn.reproduction.figures import size_axis
 
 SAMPLERS: dict[str, dict[str, Any]] = {
@@ -107,16 +105,6 @@ def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def agreement(x: np.ndarray, y: np.ndarray, width: int) -> float:
-    """How far the recipe's log-density and widebnn's, in float64, are from differing by a constant."""
-    setting = published_recipe.Setting(jnp.asarray(x), jnp.asarray(y), noise=NOISE)
-    network, options = widebnn.dense(INPUTS, [width]), {"coordinates": "reparametrised", "dtype": "float64"}
-    target = widebnn.posterior(network, x, y, noise=NOISE, **options)
-    positions = [target.sample_reference(jax.random.key(seed)) for seed in range(3)]
-    recipe = published_recipe.pcn_recipe(setting, 0.1)
-    return published_recipe.disagreement(recipe.log_density, target.log_likelihood, positions)
-
-
 def run_width(
     pairs: list[tuple[str, str]], width: int, repeats: int, x: np.ndarray, y: np.ndarray, progress: common.Progress
 ) -> list[dict[str, Any]]:
@@ -179,8 +167,6 @@ def main() -> None:
         "notes": NOTES,
         "repeats": repeats,
     }
-    with double_precision():
-        report["recipe_log_density_disagreement"] = agreement(x, y, min(widths))
     progress = common.Progress(sum((repeats + 1) * (1 + width / 2000) for width in widths))
 
     def rows_of(width):

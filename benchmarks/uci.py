@@ -87,7 +87,7 @@ def mixture(scale: TargetScale, means: np.ndarray, std: np.ndarray, y: np.ndarra
 
 
 def run_network(split: Split, seed: int) -> Predictive:
-    """The estimator as it comes but for SETTINGS."""
+    """The estimator with its defaults but for SETTINGS."""
     settings = SETTINGS | (MANY_SETTINGS if len(split.x) > MANY_ROWS else {})
     model = WideBNNRegressor(**settings, random_state=seed).fit(split.x, split.y)
     chosen = model.hyperparameters_

@@ -1,7 +1,7 @@
 """A small run for the reliability tests, in this process or as a program of its own that a test kills.
 
-All goes through public behaviour: ``widebnn.sample``, the ``widebnn`` command, a progress display that notes the steps
-it is told of, a clock that such steps move, and functions of ``os`` that fail or end the process.
+All goes through public behaviour: ``widebnn.sample``, the ``widebnn`` command, a progress display that records the
+steps it is given, a clock that such steps move, and functions of ``os`` that fail or end the process.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def size(moderate, full):
 
 
 class Watched(Progress):
-    """A progress display that shows nothing and notes what it is told."""
+    """A progress display that shows nothing and records what it is given."""
 
     def __init__(self, tell=lambda watched: None):
         super().__init__(disable=True)

@@ -20,7 +20,7 @@ from killing import Killed, kill_after, loop, save_often
 from widebnn import cli
 from widebnn.data import load_dataset
 from widebnn.errors import DamageWarning, WidebnnError
-from widebnn.reproduction import EXPERIMENTS, SCALES, plan, run_grid
+from widebnn.reproduction import EXPERIMENTS, SCALES, Cell, plan, run_cell, run_grid
 from widebnn.reproduction.analysis import best_ess, compare, pooled_ess, summarise_cells
 from widebnn.reproduction.cells import cell_of, data_checksum, sampler_options
 from widebnn.reproduction.claims import claims
@@ -78,6 +78,23 @@ def test_the_paper_scale_is_the_papers():
 def test_wide_networks_get_fewer_steps():
     scale = dataclasses.replace(SMOKE, steps=1000, thin=10, full_steps_to=128)
     assert [scale.steps_at(width) for width in (64, 128, 2048)] == [1000, 1000, 120]
+
+
+@pytest.mark.long
+@pytest.mark.ambient
+def test_cells_of_one_kind_start_at_the_same_positions_in_the_posterior(monkeypatch):
+    starts = []
+
+    def sample(*arguments, initial=None, **options):
+        starts.append(initial)
+        return loop.sample(*arguments, initial=initial, **options)
+
+    monkeypatch.setattr("widebnn.reproduction.cells.sample", sample)
+    cell = Cell("pcn", 0.1, 16, 1, 20, 0, 10, start="posterior")
+    far, near = (run_cell(each, DATASET) for each in (dataclasses.replace(cell, start="prior"), cell))
+    run_cell(dataclasses.replace(cell, step_size=0.2), DATASET)
+    assert starts[:2] == [None, None] and starts[2] is starts[3] and len(starts) == 4
+    assert near["lp"].min() > far["lp"].max()
 
 
 @pytest.fixture(scope="module", params=[SOME, pytest.param({}, marks=pytest.mark.long)], ids=["some", "all"])

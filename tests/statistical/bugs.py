@@ -625,7 +625,7 @@ BUGS = {
     "readout of least norm": Bug(readout_of_least_norm, label_pcn, "softmax"),
 }
 INVISIBLE = "stale gradient after a rejection"
-"""A wrong force that the acceptance corrects for in part: the law of the chain hardly shows it. ``caches`` does."""
+"""A wrong force that the acceptance corrects for in part: the chain hardly shows it. ``cache_error`` does."""
 
 
 # Mistakes of any size.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import fcntl
 import gc
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -51,13 +52,8 @@ STYLES = list(zip(COLOURS, "so^DPX*v.", strict=True))
 """Colours and markers."""
 
 
-class Problem(NamedTuple):
-    """Training data, inputs at which predictions are followed, and what they are."""
-
-    x: np.ndarray
-    y: np.ndarray
-    x_test: np.ndarray
-    name: str
+Problem = collections.namedtuple("Problem", "x y x_test name")
+"""Training data, inputs at which predictions are followed, and what they are."""
 
 
 def load_problem(data_dir: Path, n: int = N, n_test: int = N_TEST) -> Problem:

@@ -104,7 +104,8 @@ def draw_figure(report: dict[str, Any], out: Path) -> None:
 
 def measure(data_dir: Path) -> dict[str, Any]:
     """Every configuration in a process of its own."""
-    report: dict[str, Any] = {"benchmark": "growth", **common.new_report(), "results": []}
+    report: dict[str, Any] = {"benchmark": "growth", **common.new_report()}
+    report |= {"results": [], "many_steps": [], "exponents": []}
     configurations = [(what, BASE | {what: size}) for what, sizes in SIZES.items() for size in sizes]
     progress = common.Progress(len(configurations))
     for what, size in configurations:
@@ -126,14 +127,11 @@ def main() -> None:
         print(json.dumps(result))
         return
     report = measure(arguments.data_dir)
-    environment = {"MALLOC_ARENA_MAX": "1"}
-    many = [common.in_a_process(__file__, "--steps", steps, **environment) for steps in ("1000", "1000000")]
-    report["many_steps"] = many
-    report["exponents"] = []
+    for steps in ("1000", "1000000"):
+        report["many_steps"].append(common.in_a_process(__file__, "--steps", steps, MALLOC_ARENA_MAX="1"))
     for what in SIZES:
         sizes, values = series_of(report["results"], what)
-        fits = {name: exponent(sizes, series) for name, series in values.items()}
-        report["exponents"].append({"varies": what} | fits)
+        report["exponents"].append({"varies": what} | {name: exponent(sizes, y) for name, y in values.items()})
     common.finish(report, draw_figure, pages.growth_places, arguments.out)
 
 

@@ -9,12 +9,13 @@ the command can be interrupted, or run for several tables at once.
 
 from __future__ import annotations
 
+import collections
 import itertools
 import operator
 import time
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -47,22 +48,10 @@ VERSIONS = {"widebnn": 2, "nngp": 2, "gp": 1, "ensemble": 1}
 """Raised when a method changes so that its results do."""
 
 
-class Split(NamedTuple):
-    """Inputs standardised by the training rows; targets in the units of the table."""
-
-    x: np.ndarray
-    y: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
-
-
-class Predictive(NamedTuple):
-    """What a method says of the test rows, in units of the table."""
-
-    mean: np.ndarray
-    log_density: np.ndarray
-    below: np.ndarray
-    details: dict[str, Any]
+Split = collections.namedtuple("Split", "x y x_test y_test")
+"""Inputs standardised by the training rows; targets in the units of the table."""
+Predictive = collections.namedtuple("Predictive", "mean log_density below details")
+"""What a method predicts for the test rows, in the units of the table."""
 
 
 def load_split(name: str, repeat: int, data_dir: Path) -> Split:

@@ -62,13 +62,14 @@ def size_axis(axis: Axes, sizes: Iterable[int], label: str = "width (hidden unit
     axis.set_axisbelow(True)
 
 
-def legend(figure: Figure, axes: Any) -> None:
-    """One legend for all panels, below them."""
+def legend(figure: Figure, axes: Any) -> Figure:
+    """The figure, with one legend for all panels below them."""
     columns = max(1, int(figure.get_figwidth() / 2.7))
     entries: dict[str, Any] = {}
     for axis in np.ravel(axes):
         entries |= {name: handle for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False)
+    return figure
 
 
 def _panels(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, np.ndarray]:
@@ -118,8 +119,7 @@ def _width_figure(main: list[Row], sizes: list[float], quantities: tuple[str, ..
         line[0].set_ylabel("acceptance rate" if are_rates else "effective samples per stored draw")
     if are_rates:
         axes[0, 0].set_ylim(-0.03, 1.03)
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
 def _rhat_figure(rows: list[Row]) -> Figure:
@@ -136,8 +136,7 @@ def _rhat_figure(rows: list[Row]) -> Figure:
         axis.set(title=f"width {width}", xlabel="steps", yscale="log")
         axis.grid(color="#dddddd", linewidth=0.8)
     axes[0, 0].set_ylabel("R-hat (ratio of variances)")
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
 def _traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
@@ -161,8 +160,7 @@ def _traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
         axis.set_ylabel(textwrap.fill(LABELS[sampler].removesuffix(" (another distribution)"), 16), fontsize=9)
     figure.supxlabel("step", fontsize=10)
     figure.suptitle(f"Principal components of the iterates, step size {step_size:g}")
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
 def _speed_figure(rows: list[Row]) -> Figure:
@@ -179,8 +177,7 @@ def _speed_figure(rows: list[Row]) -> Figure:
         size_axis(axis, widths)
         axis.set_title(f"{statistic}, best step size of each sampler")
     axes[0, 0].set_ylabel("effective samples per second (mean of 100 projections)")
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
 def _distance_figure(rows: list[Row]) -> Figure:
@@ -200,5 +197,4 @@ def _distance_figure(rows: list[Row]) -> Figure:
             axis.yaxis.set_minor_formatter("{x:g}")
     left.set(title="from N(0, I)", ylabel="Jeffreys divergence (nats)")
     right.set(title="from the infinite-width posterior", ylabel="RMS difference of means / spread")
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)

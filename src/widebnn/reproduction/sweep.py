@@ -60,7 +60,7 @@ def sweep(
     attempts = dict.fromkeys(waiting, 0)
     running: dict[concurrent.futures.Future[Any], str] = {}
     work = {name: float(getattr(jobs[name], "work", 1.0)) for name in waiting}
-    with locked(folder / "cells"), _Display(work, len(jobs), folder, say) as shown:
+    with locked(folder / "cells"), (shown := _Display(work, len(jobs), folder, say)).bars:
         try:
             while waiting or running:
                 while waiting and (engine.at_once is None or len(running) < engine.at_once):
@@ -164,22 +164,15 @@ class _Display:
     """One display of a sweep: bars on a terminal, a line for each finished job elsewhere."""
 
     def __init__(self, work: dict[str, float], jobs: int, folder: Path, say: Any):
-        self._bars = display(None if say is None else False)
-        self.say = say or (lambda text: self._bars.console.print(text, highlight=False, soft_wrap=True))
-        self._lines = say is not None or not self._bars.console.is_terminal
+        self.bars = display(None if say is None else False)
+        self.say = say or (lambda text: self.bars.console.print(text, highlight=False, soft_wrap=True))
+        self._lines = say is not None or not self.bars.console.is_terminal
         self._work, self._total, self._folder = work, sum(work.values()), folder
         self._began, self._done, self._count = time.perf_counter(), 0.0, 0
         self._tasks: dict[str, Any] = {}
         if jobs > len(work):
             self.say(f"{jobs - len(work)} of {jobs} cells are finished already.")
-        self._all = self._bars.add_task("sweep", total=self._total or 1.0, note="")
-
-    def __enter__(self) -> _Display:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        self._all = self.bars.add_task("sweep", total=self._total or 1.0, note="")
 
     def update(self, names: Iterable[str]) -> None:
         """Show the progress of the running jobs."""
@@ -188,16 +181,16 @@ class _Display:
             with contextlib.suppress(OSError, ValueError):  # there is none yet
                 share, note = json.loads((self._folder / "cells" / f"{name}.progress").read_text())
                 if name not in self._tasks:
-                    self._tasks[name] = self._bars.add_task(name, total=1.0, note="")
-                self._bars.update(self._tasks[name], completed=share, note=note)
+                    self._tasks[name] = self.bars.add_task(name, total=1.0, note="")
+                self.bars.update(self._tasks[name], completed=share, note=note)
                 done += self._work[name] * share
-        self._bars.update(self._all, completed=done, note=f"{self._count} of {len(self._work)} cells")
+        self.bars.update(self._all, completed=done, note=f"{self._count} of {len(self._work)} cells")
 
     def finish(self, name: str, succeeded: bool) -> None:
         """A job has a result, or has failed for good."""
         self._done, self._count = self._done + self._work[name], self._count + 1
         if name in self._tasks:
-            self._bars.remove_task(self._tasks.pop(name))
+            self.bars.remove_task(self._tasks.pop(name))
         if self._lines and succeeded:
             seconds = (self._total / self._done - 1) * (time.perf_counter() - self._began)
             left = datetime.timedelta(seconds=round(seconds))

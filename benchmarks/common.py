@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import fcntl
 import gc
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -37,10 +38,6 @@ RESULTS = ROOT / "benchmarks" / "results"
 SHARED_DATA = ROOT.parent / "shared" / "data"
 DATA_DIR = SHARED_DATA / "cifar10"
 N, N_TEST, INPUTS, OUTPUTS, NOISE = 256, 16, 3072, 10, 0.1
-MEASUREMENT_SECONDS = 0.5
-"""What the steps of one measurement should take; a single step may take longer."""
-ATTEMPTS = 3
-"""How often a measurement that makes no sense is made again."""
 RECIPE = "published recipe"
 PRODUCTS = "bare products"
 STEP_SIZE = 0.1
@@ -55,13 +52,8 @@ STYLES = list(zip(COLOURS, "so^DPX*v.", strict=True))
 """Colours and markers."""
 
 
-class Problem(NamedTuple):
-    """Training data, inputs at which predictions are followed, and what they are."""
-
-    x: np.ndarray
-    y: np.ndarray
-    x_test: np.ndarray
-    name: str
+Problem = collections.namedtuple("Problem", "x y x_test name")
+"""Training data, inputs at which predictions are followed, and what they are."""
 
 
 def load_problem(data_dir: Path, n: int = N, n_test: int = N_TEST) -> Problem:
@@ -111,11 +103,10 @@ def save_row(path: Path, settings: dict[str, Any], row: dict[str, Any], cell_of:
         save({"settings": settings, "rows": [*rows, row]}, path)
 
 
-def parser(description: str | None, name: str = "", data_dir: Path | None = DATA_DIR) -> argparse.ArgumentParser:
-    """A command line with ``--data-dir``, if there are data, and, for the benchmark ``name``, ``--out``."""
+def parser(description: str | None, name: str = "", data_dir: Path = DATA_DIR) -> argparse.ArgumentParser:
+    """A command line with ``--data-dir`` and, for the benchmark ``name``, ``--out``."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    if data_dir is not None:
-        made.add_argument("--data-dir", type=Path, default=data_dir, help="folder with the data")
+    made.add_argument("--data-dir", type=Path, default=data_dir, help="folder with the data, if there are any")
     if name:
         made.add_argument("--out", type=Path, default=RESULTS / f"{name}.json", help="default benchmarks/results/")
     return made
@@ -172,9 +163,9 @@ def digits(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def fill(template: Path, **places: str) -> str:
-    """A page: the template with every ``<!-- NAME -->`` replaced."""
-    text = template.read_text()
+def fill(name: str, **places: str) -> str:
+    """A page: the template of this name with every ``<!-- NAME -->`` replaced."""
+    text = (ROOT / "benchmarks" / f"{name}.md").read_text()
     for name, value in places.items():
         text = text.replace(f"<!-- {name} -->", value)
     return text
@@ -232,8 +223,8 @@ class Contender:
         """What the table calls it."""
         return f"{self.sampler}, {self.coordinates}" if self.sampler in SAMPLERS else self.sampler
 
-    def calibrate(self, seconds: float = MEASUREMENT_SECONDS) -> None:
-        """Choose the number of steps of a measurement by its time."""
+    def calibrate(self, seconds: float = 0.5) -> None:
+        """Choose the number of steps of a measurement by its time; a single step may take longer."""
         self.steps = max(1, round(seconds / self.measure()))
 
     def measure(self) -> float:
@@ -244,51 +235,43 @@ class Contender:
         with one_blas_thread() if self.limit_blas else contextlib.nullcontext():
             # The warm-up also lets BLAS threads of the contender before, which spin a while, go to sleep.
             state = jax.block_until_ready(self.advance(self.start(), 1))
-            for _ in range(ATTEMPTS):
-                state, short = self._time(state, 1)
-                state, long = self._time(state, 1 + self.steps)
-                if long > short:
+            for _ in range(3):
+                times = []
+                for count in (1, 1 + self.steps):
+                    began = time.perf_counter()
+                    state = jax.block_until_ready(self.advance(state, count))
+                    times.append(time.perf_counter() - began)
+                if times[1] > times[0]:
                     break
             else:
-                raise SystemExit(f"{self.name}: more steps took less time, {ATTEMPTS} times; the machine is too busy.")
+                raise SystemExit(f"{self.name}: more steps took less time, 3 times; the machine is too busy.")
         # Positions have up to 100 MB: they must be gone before the next contender starts.
         del state
         gc.collect()
-        return (long - short) / self.steps
-
-    def _time(self, state: Any, count: int) -> tuple[Any, float]:
-        began = time.perf_counter()
-        state = jax.block_until_ready(self.advance(state, count))
-        return state, time.perf_counter() - began
+        return (times[1] - times[0]) / self.steps
 
 
-def compile_loop(step: Callable[[jax.Array, Any], Any], state: Any) -> Callable[[Any, int], Any]:
-    """The compiled loop over ``step``, with the key of step t derived as in widebnn.sample."""
+def contender_of(sampler: str, coordinates: str, initial: Callable, step: Callable, **options: Any) -> Contender:
+    """From ``initial(key) -> state`` and ``step(key, state) -> state``; keys of steps are made as in widebnn.sample."""
+    start = jax.jit(initial).lower(jax.random.key(0)).compile()
 
     def loop(state, key, count):
         return jax.lax.fori_loop(0, count, lambda t, state: step(jax.random.fold_in(key, t), state), state)
 
     key = jax.random.key(1)
-    compiled = jax.jit(loop, donate_argnums=0).lower(state, key, np.int64(1)).compile()
-    return lambda state, count: compiled(state, key, np.int64(count))
-
-
-def contender_of(sampler: str, coordinates: str, initial: Callable, step: Callable, **options: Any) -> Contender:
-    """From ``initial(key) -> state`` and ``step(key, state) -> state``."""
-    start = jax.jit(initial).lower(jax.random.key(0)).compile()
-    advance = compile_loop(step, start.out_info)
+    compiled = jax.jit(loop, donate_argnums=0).lower(start.out_info, key, np.int64(1)).compile()
+    advance = lambda state, count: compiled(state, key, np.int64(count))  # noqa: E731
     return Contender(sampler, coordinates, lambda: start(jax.random.key(0)), advance, **options)
 
 
 def sampler_contender(target: Any, sampler: str, coordinates: str, **options: Any) -> Contender:
     """A sampler of this package."""
     algorithm = SAMPLERS[sampler](target.log_likelihood, **options)
-    return contender_of(
-        sampler,
-        coordinates,
-        lambda key: algorithm.init(target.sample_reference(key)),
-        lambda key, state: algorithm.step(key, state)[0],
-    )
+
+    def initial(key):
+        return algorithm.init(target.sample_reference(key))
+
+    return contender_of(sampler, coordinates, initial, lambda key, state: algorithm.step(key, state)[0])
 
 
 def recipe_contender(width: int, x: np.ndarray, y: np.ndarray) -> Contender:

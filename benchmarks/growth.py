@@ -35,8 +35,6 @@ SIZES = {
     "depth": [1, 2, 3, 4],
     "test inputs": [16, 64, 256, 1024],
 }
-REPEATS = 3
-MANY_STEPS = (1_000, 1_000_000)
 
 
 def run_one(size: dict[str, int], data_dir: Path) -> dict[str, Any]:
@@ -49,27 +47,16 @@ def run_one(size: dict[str, int], data_dir: Path) -> dict[str, Any]:
     collect = widebnn.track(target, problem.x_test)
     widebnn.sample(target, "hilbert_hmc", step_size=0.1, num_steps=2, steps=4, collect=collect, progress=False)
     memory = peak_megabytes()
+    times = {}
     with double_precision():
-        times = {
-            "pCN step": time_steps(target, "pcn", step_size=0.1),
-            "gradient step": time_steps(target, "hilbert_hmc", step_size=0.1, num_steps=1),
-            "prediction": time_predictions(target, problem.x_test),
-        }
+        for name, sampler, options in (("pCN step", "pcn", {}), ("gradient step", "hilbert_hmc", {"num_steps": 1})):
+            contender = common.sampler_contender(target, sampler, "function", step_size=0.1, **options)
+            contender.calibrate()
+            times[name] = 1000 * statistics.median(contender.measure() for _ in range(3))
+        predict, key = jax.jit(lambda key, u: target.predict(key, u, problem.x_test).f), jax.random.key(1)
+        u = jax.jit(target.sample_reference)(jax.random.key(0))
+        times["prediction"] = 1000 * common.median_seconds(lambda: predict(key, u), 8)
     return {"baseline_mb": before, "peak_mb": memory, "ms": times, "data": problem.name}
-
-
-def time_steps(target: Any, sampler: str, **options: Any) -> float:
-    """Milliseconds per step."""
-    contender = common.sampler_contender(target, sampler, "function", **options)
-    contender.calibrate()
-    return 1000 * statistics.median(contender.measure() for _ in range(REPEATS))
-
-
-def time_predictions(target: Any, x_test: np.ndarray) -> float:
-    """Milliseconds per draw of predictions at new inputs."""
-    predict, key = jax.jit(lambda key, u: target.predict(key, u, x_test).f), jax.random.key(1)
-    u = jax.jit(target.sample_reference)(jax.random.key(0))
-    return 1000 * common.median_seconds(lambda: predict(key, u), 8)
 
 
 def run_steps(steps: int) -> dict[str, Any]:
@@ -117,7 +104,8 @@ def draw_figure(report: dict[str, Any], out: Path) -> None:
 
 def measure(data_dir: Path) -> dict[str, Any]:
     """Every configuration in a process of its own."""
-    report: dict[str, Any] = {"benchmark": "growth", **common.new_report(), "results": []}
+    report: dict[str, Any] = {"benchmark": "growth", **common.new_report()}
+    report |= {"results": [], "many_steps": [], "exponents": []}
     configurations = [(what, BASE | {what: size}) for what, sizes in SIZES.items() for size in sizes]
     progress = common.Progress(len(configurations))
     for what, size in configurations:
@@ -139,14 +127,11 @@ def main() -> None:
         print(json.dumps(result))
         return
     report = measure(arguments.data_dir)
-    report["many_steps"] = [
-        common.in_a_process(__file__, "--steps", str(steps), MALLOC_ARENA_MAX="1") for steps in MANY_STEPS
-    ]
-    report["exponents"] = []
+    for steps in ("1000", "1000000"):
+        report["many_steps"].append(common.in_a_process(__file__, "--steps", steps, MALLOC_ARENA_MAX="1"))
     for what in SIZES:
         sizes, values = series_of(report["results"], what)
-        fits = {name: exponent(sizes, series) for name, series in values.items()}
-        report["exponents"].append({"varies": what} | fits)
+        report["exponents"].append({"varies": what} | {name: exponent(sizes, y) for name, y in values.items()})
     common.finish(report, draw_figure, pages.growth_places, arguments.out)
 
 

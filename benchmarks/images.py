@@ -7,6 +7,7 @@ Results go to benchmarks/results/images.json one by one; what is there is not ru
 
 from __future__ import annotations
 
+import operator
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -43,25 +44,22 @@ SOFTMAX_ROWS = 1024
 
 
 def run_networks(likelihood: str) -> Callable[..., Iterator[tuple[np.ndarray, dict[str, Any]]]]:
-    """The estimator as it comes but for SETTINGS, and its infinite-width limit with the same hyperparameters."""
-    limit = softmax_limit if likelihood == "softmax" else regression_limit
+    """The estimator with its defaults but for SETTINGS, and its infinite-width limit with the same hyperparameters."""
 
     def run(x, labels, x_test):
         model = WideBNNClassifier(likelihood=likelihood, random_state=0, **SETTINGS).fit(x, labels)
         found = {name: model.diagnostics_[name] for name in ("ess", "rhat", "steps", "acceptance_rate")}
         yield model.predict_proba(x_test), found
         x, x_test = ((part - model.x_mean_) / model.x_scale_ for part in (x, x_test))
-        yield limit(model, x, np.eye(10)[labels], x_test), {}
+        if likelihood == "softmax":
+            yield softmax_limit(model, x, np.eye(10)[labels], x_test), {}
+            return
+        noise = model.hyperparameters_.noise
+        limit = gp_posterior(model.network_, x, np.eye(10)[labels] - LABEL_SHIFT, noise, x_test)
+        std = np.sqrt(limit.variance + noise**2)[:, None]
+        yield argmax_probabilities(limit.mean[None], std[None]), {}
 
     return run
-
-
-def regression_limit(model: WideBNNClassifier, x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> np.ndarray:
-    """Label regression, in closed form."""
-    noise = model.hyperparameters_.noise
-    found = gp_posterior(model.network_, x, y - LABEL_SHIFT, noise, x_test)
-    std = np.sqrt(found.variance + noise**2)[:, None]
-    return argmax_probabilities(found.mean[None], std[None])
 
 
 def softmax_limit(model: WideBNNClassifier, x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> np.ndarray:
@@ -127,6 +125,7 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--cells", default=CELLS)
     options = arguments.parse_args()
+    cell_of = operator.itemgetter("data", "rows", "method")
     done = {cell_of(row) for row in read(OUT)["rows"]}
     for cell in options.cells.split(","):
         data, rows = cell.split(":")
@@ -137,11 +136,6 @@ def main() -> None:
             for row in run(data, int(rows), methods, options.data_dir):
                 save_row(OUT, SETTINGS, row, cell_of)
                 print(row, flush=True)
-
-
-def cell_of(row: dict[str, Any]) -> tuple[str, int, str]:
-    """Data, rows and method."""
-    return row["data"], row["rows"], row["method"]
 
 
 if __name__ == "__main__":

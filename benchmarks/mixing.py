@@ -15,12 +15,13 @@ pCN with that step size, so its effective samples per step are taken from there;
 
 from __future__ import annotations
 
+import collections
 import math
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import blackjax
 import jax
@@ -41,32 +42,18 @@ from widebnn.samplers.tree import inner
 from widebnn.samplers.tuning import acceptance_rate, tuned
 from widebnn.sampling.collect import random_projections
 
-SEGMENTS = 3
-LEAST_DRAWS = 12
-"""Per segment, however long they take."""
-DRAW_SECONDS = 0.03
-"""How long the steps between two stored draws should take at least."""
+SEGMENTS, LEAST_DRAWS, DRAW_SECONDS = 3, 12, 0.03
+"""Of a chain; draws per segment, however long they take; time of the steps between two stored draws, at least."""
 PUBLISHED = f"{RECIPE}, pCN {STEP_SIZE:g}"
 SAME_CHAIN = f"pCN {STEP_SIZE:g}"
 DRAWN = (AUTO, "pCNL", "MALA", "elliptical slice", "pCN, tuned", "HMC, quarter turn", "NUTS", PUBLISHED)
 """Samplers, each with its colour and marker: ours solid, BlackJAX's dashed, the published chain dotted."""
 
 
-class Contender(NamedTuple):
-    """A sampler and the number of steps in which it finds its step size."""
-
-    algorithm: SamplingAlgorithm
-    burn_in: int
-    allow_double: bool = True
-    """False for kernels that mix float32 positions with float64 numbers wherever JAX allows those."""
-
-
-class PeerState(NamedTuple):
-    """A BlackJAX state with what our loop looks at."""
-
-    inner: Any
-    position: Any
-    log_likelihood: jax.Array
+Contender = collections.namedtuple("Contender", "algorithm burn_in allow_double", defaults=(True,))
+"""A sampler, the steps that tune it, and False if it mixes float32 positions with float64 numbers where it can."""
+PeerState = collections.namedtuple("PeerState", "inner position log_likelihood")
+"""A BlackJAX state with what our loop looks at."""
 
 
 def peer(kernel: Any, gradients: Callable[[Any], Any], position: Any = None) -> SamplingAlgorithm:
@@ -113,13 +100,16 @@ def peers(target: widebnn.Target, position: Any) -> dict[str, Contender]:
         kernel = blackjax.nuts(log_density, step_size.astype(jnp.float32), mass)
         return peer(kernel, lambda info: info.num_integration_steps)
 
-    ellipse = blackjax.elliptical_slice(
-        lambda v: target.log_likelihood(unravel(v)), mean=jnp.zeros_like(flat), cov=jnp.ones_like(flat)
-    )
+    prior = {"mean": jnp.zeros_like(flat), "cov": jnp.ones_like(flat)}
+    ellipse = blackjax.elliptical_slice(lambda v: target.log_likelihood(unravel(v)), **prior)
+
+    def adapted(kernel, aim, first, most, burn_in, **options):
+        return Contender(tuned(kernel, acceptance_rate(aim, first, most, burn_in), burn_in), burn_in, **options)
+
     return {
-        "BlackJAX MALA": Contender(tuned(mala, acceptance_rate(0.574, 0.01, 2.0), 400), 400, False),
-        "BlackJAX HMC, quarter turn": Contender(tuned(hmc, acceptance_rate(0.65, 0.05, 1.5), 80), 80),
-        "BlackJAX NUTS": Contender(tuned(nuts, acceptance_rate(0.8, 0.05, 1.5), 30), 30),
+        "BlackJAX MALA": adapted(mala, 0.574, 0.01, 2.0, 400, allow_double=False),
+        "BlackJAX HMC, quarter turn": adapted(hmc, 0.65, 0.05, 1.5, 80),
+        "BlackJAX NUTS": adapted(nuts, 0.8, 0.05, 1.5, 30),
         "BlackJAX elliptical slice": Contender(peer(ellipse, lambda info: 0, position), 50, False),
     }
 
@@ -191,56 +181,37 @@ def measure(contender: Contender, collect: Any, position: Any, seconds: float) -
             totals, spent = totals + more, spent + elapsed
             rows.append(jax.tree.map(np.asarray, observe(state)))
         steps = thin * len(rows)
-        segments.append(
-            {
-                "steps": steps,
-                "thin": thin,
-                "ms_per_step": 1000 * spent / steps,
-                "acceptance_rate": totals[0] / steps,
-                "gradients_per_step": totals[1] / steps,
-                "draws": {name: np.stack([row[name] for row in rows]) for name in rows[0]},
-            }
-        )
+        segment = {"steps": steps, "thin": thin, "ms_per_step": 1000 * spent / steps}
+        segment |= {"acceptance_rate": totals[0] / steps, "gradients_per_step": totals[1] / steps}
+        segments.append(segment | {"draws": {name: np.stack([row[name] for row in rows]) for name in rows[0]}})
     return segments
 
 
 def ess_per_step(segments: list[dict[str, Any]]) -> dict[str, float]:
     """Effective samples per step of the three statistics, from segments that follow each other."""
     steps = sum(segment["steps"] for segment in segments)
-    draws = {
-        name: np.concatenate([segment["draws"][name] for segment in segments])[None] for name in segments[0]["draws"]
-    }
-    return {
-        "log-likelihood": float(ess(draws["lp"])) / steps,
-        "predictive mean": float(np.mean(ess(draws["mean"]))) / steps,
-        "slowest projection": float(np.min(ess(draws["projections"]))) / steps,
-    }
+    lp, mean, projections = (
+        ess(np.concatenate([segment["draws"][name] for segment in segments])[None])
+        for name in ("lp", "mean", "projections")
+    )
+    sizes = float(lp), float(np.mean(mean)), float(np.min(projections))
+    return {name: size / steps for name, size in zip(STATISTICS, sizes, strict=True)}
 
 
 def summarise(name: str, width: int, segments: list[dict[str, Any]], milliseconds: list[float]) -> dict[str, Any]:
     """One row of the results; the range over segments is the spread."""
-    whole = ess_per_step(segments)
+    whole, ms = ess_per_step(segments), statistics.median(milliseconds)
     each = [ess_per_step([segment]) for segment in segments]
-    gradients = statistics.mean(segment["gradients_per_step"] for segment in segments)
-    ms = statistics.median(milliseconds)
-    per_second = {}
+    row: dict[str, Any] = {"width": width, "sampler": name, "steps": sum(segment["steps"] for segment in segments)}
+    row |= {"thin": segments[0]["thin"], "ms_per_step": ms, "ms_min": min(milliseconds), "ms_max": max(milliseconds)}
+    for key in ("acceptance_rate", "gradients_per_step"):
+        row[key] = statistics.mean(segment[key] for segment in segments)
+    gradients, row["ess_per_step"], row["ess_per_second"] = row["gradients_per_step"], whole, {}
+    row["ess_per_gradient"] = {key: value / gradients for key, value in whole.items()} if gradients else None
     for key in STATISTICS:
         rates = [1000 * part[key] / t for part, t in zip(each, milliseconds, strict=True)]
-        per_second[key] = {"value": 1000 * whole[key] / ms, "min": min(rates), "max": max(rates)}
-    return {
-        "width": width,
-        "sampler": name,
-        "steps": sum(segment["steps"] for segment in segments),
-        "thin": segments[0]["thin"],
-        "ms_per_step": ms,
-        "ms_min": min(milliseconds),
-        "ms_max": max(milliseconds),
-        "acceptance_rate": statistics.mean(segment["acceptance_rate"] for segment in segments),
-        "gradients_per_step": gradients,
-        "ess_per_step": whole,
-        "ess_per_gradient": {key: value / gradients for key, value in whole.items()} if gradients else None,
-        "ess_per_second": per_second,
-    }
+        row["ess_per_second"][key] = {"value": 1000 * whole[key] / ms, "min": min(rates), "max": max(rates)}
+    return row
 
 
 def run_width(width: int, problem: Problem, seconds: float, progress: common.Progress) -> list[dict[str, Any]]:

@@ -45,10 +45,9 @@ class State(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """The three functions of the recipe for one problem."""
+    """Of one problem: l(phi), the log posterior density minus log N(phi; 0, I) up to a constant, and the chain."""
 
     log_density: Callable[[Any], jax.Array]
-    """l(phi): the log posterior density of phi minus log N(phi; 0, I), up to a constant."""
     init: Callable[[Any], State]
     step: Callable[[jax.Array, State], State]
 
@@ -84,28 +83,21 @@ def pcn_recipe(setting: Setting, step_size: float) -> Recipe:
         psi = features(setting, hidden)
         precision = jnp.eye(psi.shape[1]) + psi.T @ psi / setting.noise**2
         chol = jnp.linalg.cholesky(precision)
-        mu = solve_triangular(chol, psi.T @ setting.y / setting.noise**2, lower=True)
-        mu = solve_triangular(chol, mu, trans="T", lower=True)
-        theta_out = mu + solve_triangular(chol, phi_out, trans="T", lower=True)
-
+        white = solve_triangular(chol, psi.T @ setting.y / setting.noise**2, lower=True)
+        theta_out = solve_triangular(chol, white, trans="T", lower=True)
+        theta_out = theta_out + solve_triangular(chol, phi_out, trans="T", lower=True)
         log_likelihood = jnp.sum(norm.logpdf(setting.y, psi @ theta_out, setting.noise))
-        log_prior = jnp.sum(norm.logpdf(theta_out))
-        log_reference = jnp.sum(norm.logpdf(phi_out))
         log_det = -phi_out.shape[1] * jnp.sum(jnp.log(jnp.diagonal(chol)))
         # The hidden weights are the same in both coordinate systems: their prior is their reference.
-        return log_likelihood + log_prior + log_det - log_reference
+        return log_likelihood + jnp.sum(norm.logpdf(theta_out)) + log_det - jnp.sum(norm.logpdf(phi_out))
 
     def init(phi):
         return State(phi, log_density(phi), jnp.zeros((), jnp.int64))
 
     def step(key, state):
         noise_key, accept_key = jax.random.split(key)
-        leaves, structure = jax.tree.flatten(state.phi)
-        keys = jax.random.split(noise_key, len(leaves))
-        proposal = jax.tree.unflatten(
-            structure,
-            [a * u + b * jax.random.normal(k, u.shape, u.dtype) for k, u in zip(keys, leaves, strict=True)],
-        )
+        keys = iter(jax.random.split(noise_key, len(jax.tree.leaves(state.phi))))
+        proposal = jax.tree.map(lambda u: a * u + b * jax.random.normal(next(keys), u.shape, u.dtype), state.phi)
         proposed = log_density(proposal)
         accept = jnp.log(jax.random.uniform(accept_key)) < proposed - state.log_density
         phi = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal, state.phi)
@@ -117,10 +109,7 @@ def pcn_recipe(setting: Setting, step_size: float) -> Recipe:
 def disagreement(
     log_density: Callable[[Any], jax.Array], reference: Callable[[Any], jax.Array], positions: Iterable[Any]
 ) -> float:
-    """How far two log-densities are from differing by a constant only: the spread of their difference.
-
-    Zero, up to rounding, means that they accept and reject alike.
-    """
+    """The spread of the difference of two log-densities; zero, up to rounding, means that they accept alike."""
     difference = jax.jit(lambda phi: log_density(phi) - reference(phi))
     values = [float(difference(phi)) for phi in positions]
     return max(values) - min(values)

@@ -12,20 +12,20 @@ from typing import Any
 from common import AUTO, BASE, PRODUCTS, RECIPE, RESULTS, ROOT, STATISTICS, TIMES, digits, fill
 from widebnn.reproduction.report import table
 
-TEMPLATE = ROOT / "benchmarks" / "benchmarks.md"
 NAMES = ("steps", "mixing", "growth")
 SLOWEST = STATISTICS[-1]
 Report = dict[str, Any]
 
 
-def spread(value: float, low: float, high: float) -> str:
-    """A number and its range over repeats."""
-    return f"{digits(value)} ({digits(low)}-{digits(high)})"
+def spread(row: dict[str, Any], *names: str) -> str:
+    """A number and its range over repeats; without names, a ratio."""
+    value, low, high = (digits(row[name]) for name in names or ("ratio", "min", "max"))
+    return f"{value} ({low}-{high})"
 
 
 def milliseconds(row: dict[str, Any]) -> str:
     """Time per step and its range."""
-    return spread(row["ms_per_step"], row["ms_min"], row["ms_max"])
+    return spread(row, "ms_per_step", "ms_min", "ms_max")
 
 
 def where(report: Report) -> str:
@@ -46,9 +46,7 @@ def by_width(report: Report, label: str, cells: dict[tuple[str, int], str]) -> s
 def steps_places(report: Report) -> dict[str, str]:
     """Time per step."""
     times = {(row["contender"], row["width"]): milliseconds(row) for row in report["results"]}
-    ratios = {
-        (f"{r['slower']} / {r['faster']}", r["width"]): spread(r["ratio"], r["min"], r["max"]) for r in report["ratios"]
-    }
+    ratios = {(f"{r['slower']} / {r['faster']}", r["width"]): spread(r) for r in report["ratios"]}
     return {
         "STEPS": where(report),
         "STEPS_SETTING": f"n = {report['problem']['n']}: median over {report['repeats']} rounds",
@@ -87,18 +85,15 @@ def mixing_row(row: dict[str, Any]) -> list[str]:
     rates, per = row["ess_per_second"], row["ess_per_gradient"]
     cells = [row["sampler"], milliseconds(row), f"{row['acceptance_rate']:.2f}"]
     cells.append(digits(row["gradients_per_step"]) if per else "")
-    cells += [spread(*(rates[name][key] for key in ("value", "min", "max"))) for name in STATISTICS]
+    cells += [spread(rates[name], "value", "min", "max") for name in STATISTICS]
     cells.append(digits(1000 * row["ess_per_step"][SLOWEST]))
     return cells + [digits(1 / per[name]) if per else "" for name in ("log-likelihood", SLOWEST)]
 
 
 def find_ratio(report: Report, statistic: str, against: str, width: int) -> float:
     """The default sampler against another."""
-    (found,) = (
-        row["ratio"]
-        for row in report["ratios"]
-        if (row["statistic"], row["width"]) == (statistic, width) and row["against"].startswith(against)
-    )
+    rows = (row for row in report["ratios"] if (row["statistic"], row["width"]) == (statistic, width))
+    (found,) = (row["ratio"] for row in rows if row["against"].startswith(against))
     return found
 
 
@@ -137,10 +132,10 @@ def goals(steps: Report, mixing: Report, growth: Report) -> str:
     for (coordinates, width), goal in least.items():
         r = step_ratios[RECIPE, f"pcn, {coordinates}", width]
         what = f"time per step, published recipe / pcn, {coordinates}, width {width}"
-        add(what, f"at least {goal}", spread(r["ratio"], r["min"], r["max"]), r["ratio"] >= goal)
+        add(what, f"at least {goal}", spread(r), r["ratio"] >= goal)
     r = step_ratios["pcn, function", PRODUCTS, 8192]
     what = "time per step, pcn, function / its dense matrix products, width 8192"
-    add(what, "below 2", spread(r["ratio"], r["min"], r["max"]), r["ratio"] < 2)
+    add(what, "below 2", spread(r), r["ratio"] < 2)
     for against, width, goal in ((RECIPE, 1024, 1000), ("best of BlackJAX", 1024, 3), ("best of BlackJAX", 4096, 5)):
         value = find_ratio(mixing, SLOWEST, against, width)
         what = f"ESS per second ({SLOWEST}), auto / {against}, width {width}"
@@ -152,8 +147,7 @@ def goals(steps: Report, mixing: Report, growth: Report) -> str:
         add(what, f"at most {goal}", digits(value), value <= goal)
     widest = next(row for row in growth["results"] if row["width"] == 8192)
     add("peak memory of a run at width 8192", "2048 MB", f"{widest['peak_mb']:.0f} MB", widest["peak_mb"] < 2048)
-    few, many = growth["many_steps"]
-    more = many["peak_mb"] / few["peak_mb"]
+    more = growth["many_steps"][1]["peak_mb"] / growth["many_steps"][0]["peak_mb"]
     what = "peak memory, a million steps / a thousand (repeated runs differ by 2 %)"
     add(what, "1", f"{more:.3f}", more < 1.03)
     return table(["what", "goal", "measured", "met"], rows)
@@ -163,16 +157,11 @@ def page() -> str:
     """The page, from what was measured."""
     steps, mixing, growth = (json.loads((RESULTS / f"{name}.json").read_text()) for name in NAMES)
     places = steps_places(steps) | mixing_places(mixing) | growth_places(growth)
-    return fill(TEMPLATE, GOALS=goals(steps, mixing, growth), **places)
+    return fill("benchmarks", GOALS=goals(steps, mixing, growth), **places)
 
 
-def main() -> None:
-    """Write the page and copy its figures."""
+if __name__ == "__main__":
     for name in NAMES:
         shutil.copy(RESULTS / f"{name}.png", ROOT / "docs" / "images")
     (ROOT / "docs" / "benchmarks.md").write_text(page())
     print("Wrote docs/benchmarks.md.")
-
-
-if __name__ == "__main__":
-    main()

@@ -23,28 +23,20 @@ def page() -> str:
     summary = json.loads((FOLDER / "summary.json").read_text())
     scale = summary["scale"]
     figures = {name: f"reproduction/{name}.png" for name in FIGURES if (FOLDER / f"{name}.png").exists()}
-    parts = [
-        (FOLDER / "intro.md").read_text().rstrip(),
+    intro, reasons = ((FOLDER / f"{name}.md").read_text().rstrip() for name in ("intro", "reasons"))
+    setting = (
         f"Chains of {scale['steps']} steps up to width {scale['full_steps_to']} and fewer above (proportional to "
         f"width^-0.75), {scale['burn_in']} steps of burn-in, one draw stored per {scale['thin']} steps, "
         f"{scale['n_train']} training images, {scale['n_test']} test images, seed {summary['config']['seed']}. "
-        f"{versions(summary)}.",
-        *results_sections(summary, figures, (FOLDER / "reasons.md").read_text().rstrip()),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def main() -> None:
-    """Copy, if a run is given, and write."""
-    if len(sys.argv) > 1:
-        run = Path(sys.argv[1])
-        FOLDER.mkdir(exist_ok=True)
-        shutil.copy(run / "summary.json", FOLDER)
-        for name in FIGURES:
-            if (run / f"{name}.png").exists():
-                shutil.copy(run / f"{name}.png", FOLDER)
-    (ROOT / "docs" / "reproduction.md").write_text(page())
+        f"{versions(summary)}."
+    )
+    return "\n\n".join([intro, setting, *results_sections(summary, figures, reasons)]) + "\n"
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        FOLDER.mkdir(exist_ok=True)
+        for path in [Path(sys.argv[1], "summary.json"), *(Path(sys.argv[1], f"{name}.png") for name in FIGURES)]:
+            if path.exists():
+                shutil.copy(path, FOLDER)
+    (ROOT / "docs" / "reproduction.md").write_text(page())

@@ -19,7 +19,6 @@ from widebnn.estimators.convergence import RHAT_LIMIT
 from widebnn.limits import choose_hyperparameters
 from widebnn.reproduction.report import table
 
-TEMPLATE = ROOT / "benchmarks" / "results.md"
 NAMES = {
     "widebnn": "widebnn",
     "nngp": "infinite-width limit",
@@ -65,25 +64,19 @@ def is_covered(rows: pd.DataFrame) -> bool:
 def verdict(done: dict[str, pd.DataFrame]) -> str:
     """On how many tables widebnn is where it should be; of two forms of a table one is counted."""
     others = [method for method in NAMES if method != "nngp"]
-    twice = [name for name in done if name.endswith(DISTINCT)]
-    as_they_are = [name for name in done if name not in twice]
+    as_they_are = [name for name in done if not name.endswith(DISTINCT)]
     without_copies = [name for name in done if name + DISTINCT not in done]
-
-    def count(test: Callable[..., bool], names: list[str], *options: Any) -> str:
-        found = [name for name in names if test(done[name], *options)]
-        return f"{len(found)} of {len(names)} ({', '.join(found) or 'none'})"
-
-    header = ["on how many tables", "as they are", "wine without copies"]
-    tests: dict[str, tuple[Any, ...]] = {
-        "best log-likelihood, or within one standard error of it": (is_near_best, list(NAMES)),
-        "the same, the limit left out": (is_near_best, others),
-        "90 % intervals cover 87 to 93 %": (is_covered,),
+    tests: dict[str, Callable[[pd.DataFrame], bool]] = {
+        "best log-likelihood, or within one standard error of it": lambda rows: is_near_best(rows, list(NAMES)),
+        "the same, the limit left out": lambda rows: is_near_best(rows, others),
+        "90 % intervals cover 87 to 93 %": is_covered,
     }
-    body = [
-        [what, *(count(test, names, *options) for names in (as_they_are, without_copies))]
-        for what, (test, *options) in tests.items()
-    ]
-    return table(header, body)
+    body = []
+    for what, test in tests.items():
+        found = [[name for name in names if test(done[name])] for names in (as_they_are, without_copies)]
+        counts = zip(found, (as_they_are, without_copies), strict=True)
+        body.append([what, *(f"{len(of)} of {len(names)} ({', '.join(of) or 'none'})" for of, names in counts)])
+    return table(["on how many tables", "as they are", "wine without copies"], body)
 
 
 def uci_places(report: dict[str, Any]) -> dict[str, str]:
@@ -157,10 +150,9 @@ def rows_table(report: list[dict[str, Any]]) -> str:
     header = ["rows", "choosing hyperparameters", "compiling", draw, "precision", "peak memory"]
     body = []
     for row in report:
-        times = [f"{row['evidence_seconds']:.0f} s", f"{row['compile_seconds']:.0f} s"]
-        times.append(f"{digits(row['seconds_per_draw'])} s")
-        rows = f"{row['rows']:,}".replace(",", " ")
-        body.append([rows, *times, row["dtype"], f"{row['peak_memory_gb']:.1f} GB"])
+        times = f"{row['evidence_seconds']:.0f}", f"{row['compile_seconds']:.0f}", digits(row["seconds_per_draw"])
+        rows, memory = f"{row['rows']:,}".replace(",", " "), f"{row['peak_memory_gb']:.1f} GB"
+        body.append([rows, *(f"{time} s" for time in times), row["dtype"], memory])
     return table(header, body)
 
 
@@ -168,7 +160,7 @@ def page() -> str:
     """docs/results.md."""
     rows = read(RESULTS / "rows.json")
     places = uci_places(read(RESULTS / "uci.json")) | images_places(read(RESULTS / "images.json"))
-    return fill(TEMPLATE, **places, ROWS_WIDTH=str(rows[0]["width"]), ROWS=rows_table(rows))
+    return fill("results", **places, ROWS_WIDTH=str(rows[0]["width"]), ROWS=rows_table(rows))
 
 
 def with_rows(guide: str) -> str:
@@ -177,11 +169,6 @@ def with_rows(guide: str) -> str:
     return f"{before}{START}\n{rows_table(read(RESULTS / 'rows.json'))}\n{END}{rest.split(END)[1]}"
 
 
-def main() -> None:
-    """Write both files."""
+if __name__ == "__main__":
     GUIDE.write_text(with_rows(GUIDE.read_text()))
     (ROOT / "docs" / "results.md").write_text(page())
-
-
-if __name__ == "__main__":
-    main()

@@ -36,10 +36,8 @@ from widebnn.reproduction.report import table
 from widebnn.samplers import build_sampler
 from widebnn.sampling.placement import Placement, position_shapes
 
-OUT = RESULTS / "scaling.json"
-PAGE = ROOT / "docs" / "scaling.md"
-TEXT = ROOT / "benchmarks" / "scaling.md"
-MEASUREMENT_SECONDS, REPEATS = 0.4, 5
+OUT, PAGE = RESULTS / "scaling.json", ROOT / "docs" / "scaling.md"
+REPEATS = 5
 ONE_DEVICE = [(n, width) for n in (128, 256, 512, 1024) for width in (2048, 8192, 32768) if n * width <= 2**24]
 SHARED = (256, 8192)
 """Rows and width of what is divided over devices and processes."""
@@ -85,7 +83,7 @@ def seconds_per_step(program: Any, state: Any, key: Any) -> float:
         return median_seconds(lambda: program(state, key, np.int64(count)), REPEATS, count)
 
     with one_blas_thread():
-        count = max(1, int(MEASUREMENT_SECONDS / seconds(2)))
+        count = max(1, int(0.4 / seconds(2)))
         if jax.process_count() > 1:  # every process must make as many steps: the first says how many
             count = int(multihost_utils.broadcast_one_to_all(np.int32(count)))
         return seconds(count)
@@ -112,11 +110,11 @@ def work(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for job in jobs:
         if job["what"] == "all-reduce":
-            rows.append({**job, "seconds": all_reduce_seconds(job["n"])})
+            rows.append(job | {"seconds": all_reduce_seconds(job["n"])})
             continue
         with double_precision():
-            program, state, key = compiled_steps(job["sampler"], job["n"], job["width"])
-            rows.append({**job, "seconds": seconds_per_step(program, state, key)})
+            program, *start = compiled_steps(job["sampler"], job["n"], job["width"])
+            rows.append(job | {"seconds": seconds_per_step(program, *start)})
             rows[-1]["collectives"] = collectives(program.as_text())
     return rows
 
@@ -192,16 +190,15 @@ class Model:
 
 def fit(rows: list[dict[str, Any]], sampler: str, kind: str) -> Model:
     """Relative least squares with numbers that are not negative; ``kind`` of devices: processes or forced."""
+
+    def solve(rows, terms):
+        design = np.array([[term / row["seconds"] for term in terms(row)] for row in rows])
+        return nnls(design, np.ones(len(rows)))[0]
+
     own = [row for row in rows if row["what"] == "step" and row["sampler"] == sampler and row["devices"] == 1]
-    sizes = np.array([[r["n"] ** 2 * r["width"], r["n"] * r["width"], r["n"] ** 3, 1.0] for r in own])
-    times = np.array([row["seconds"] for row in own])
-    compute, _ = nnls(sizes / times[:, None], np.ones(len(own)))
     sent = [r for r in rows if r["what"] == "all-reduce" and (r["processes"] > 1) == (kind == "processes")]
-    design = np.array(
-        [[r["devices"] - 1, 2 * (r["devices"] - 1) / r["devices"] * 4 * r["n"] ** 2] for r in sent], float
-    )
-    times = np.array([row["seconds"] for row in sent])
-    network, _ = nnls(design / times[:, None], np.ones(len(sent)))
+    compute = solve(own, lambda r: (r["n"] ** 2 * r["width"], r["n"] * r["width"], r["n"] ** 3, 1.0))
+    network = solve(sent, lambda r: (r["devices"] - 1, 2 * (r["devices"] - 1) / r["devices"] * 4 * r["n"] ** 2))
     return Model(*compute, *network)
 
 
@@ -215,20 +212,18 @@ NETWORKS = {8: (3e-6, 2e11), 256: (1e-6, 2e10)}
 def accelerators(devices: int) -> Model:
     """A gradient step: two products and their transposes, a dozen passes, a factorisation and an inverse."""
     latency, bandwidth = NETWORKS[devices]
-    return Model(
-        4 * 2 * 0.625 / SINGLE, 12 * 4 / MEMORY_BANDWIDTH, (1 / 3 + 2 / 3) / DOUBLE, 1e-4, latency, 1 / bandwidth
-    )
+    compute = 4 * 2 * 0.625 / SINGLE, 12 * 4 / MEMORY_BANDWIDTH, (1 / 3 + 2 / 3) / DOUBLE
+    return Model(*compute, 1e-4, latency, 1 / bandwidth)
 
 
-COPIES = 8
-"""Arrays of the size of a position that a gradient sampler holds: position, gradient, proposal, features, ..."""
 SQUARE_BYTES = 4 + 8 + 8 + 4 + 4
 """Per entry of n x n on every device: the kernel in float32 and float64, its factor, and two for the gradient."""
 
 
 def memory(n: int, width: int, devices: int) -> float:
     """Bytes on a device: of what is divided, and of what every device holds."""
-    return COPIES * 4 * n * width / devices + SQUARE_BYTES * n * n
+    # A gradient sampler holds eight arrays of the size of a position: position, gradient, proposal, features, ...
+    return 8 * 4 * n * width / devices + SQUARE_BYTES * n * n
 
 
 def predict() -> list[dict[str, Any]]:
@@ -237,20 +232,10 @@ def predict() -> list[dict[str, Any]]:
     for devices, width, n in itertools.product(NETWORKS, (100_000, 1_000_000), (256, 1_000, 10_000, 100_000)):
         model, needed = accelerators(devices), memory(n, width, devices)
         total = model.seconds(n, width, devices)
-        rows.append(
-            {
-                "devices": devices,
-                "width": width,
-                "n": n,
-                "seconds": total,
-                "replicated": model.replicated(n) / total,
-                "communication": model.communication(n, devices) / total,
-                "speed-up": model.compute(n, width, 1) / total,
-                "gigabytes": needed / 1e9,
-                "fits": needed < MEMORY,
-                "fits one": memory(n, width, 1) < MEMORY,
-            }
-        )
+        row = {"devices": devices, "width": width, "n": n, "seconds": total, "replicated": model.replicated(n) / total}
+        row |= {"communication": model.communication(n, devices) / total, "gigabytes": needed / 1e9}
+        row |= {"speed-up": model.compute(n, width, 1) / total, "fits": needed < MEMORY}
+        rows.append(row | {"fits one": memory(n, width, 1) < MEMORY})
     return rows
 
 
@@ -261,19 +246,12 @@ def number(value: float) -> str:
 
 def predictions_table(rows: list[dict[str, Any]]) -> str:
     """What :func:`predict` says."""
-    lines = [
-        [
-            str(r["devices"]),
-            f"{r['width']:.0e}".replace("e+0", "e"),
-            str(r["n"]),
-            number(1e3 * r["seconds"]),
-            f"{r['replicated']:.0%}",
-            f"{r['communication']:.0%}",
-            number(r["speed-up"]) if r["fits one"] else "does not fit one",
-            number(r["gigabytes"]) + ("" if r["fits"] else " (does not fit)"),
-        ]
-        for r in rows
-    ]
+    lines = []
+    for r in rows:
+        line = [str(r["devices"]), f"{r['width']:.0e}".replace("e+0", "e"), str(r["n"]), number(1e3 * r["seconds"])]
+        line += [f"{r[name]:.0%}" for name in ("replicated", "communication")]
+        line.append(number(r["speed-up"]) if r["fits one"] else "does not fit one")
+        lines.append([*line, number(r["gigabytes"]) + ("" if r["fits"] else " (does not fit)")])
     header = ["devices", "width", "n", "ms per step", "replicated", "communication", "speed-up", "GB per device"]
     return table(header, lines, "---")
 
@@ -314,7 +292,7 @@ def page(results: dict[str, Any]) -> str:
     header = ["sampler", "devices", "products", "elements", "factor", "fixed", "latency", "1 / bandwidth"]
     packages = ", ".join(f"{name} {version}" for name, version in results["packages"].items())
     return fill(
-        TEXT,
+        "scaling",
         MACHINE=f"{machine['cores']} cores ({machine['cpu']}), {packages}",
         VOLUME=volume,
         TIMING=timing,
@@ -327,7 +305,7 @@ def page(results: dict[str, Any]) -> str:
 
 def main() -> None:
     """The command line."""
-    options = parser(__doc__, data_dir=None)
+    options = parser(__doc__)
     options.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     options.add_argument("--page", action="store_true", help="write docs/scaling.md from the results")
     arguments = options.parse_args()
@@ -342,9 +320,8 @@ def main() -> None:
         return
     if not arguments.page:
         began = time.perf_counter()
-        rows = measure()
-        seconds = round(time.perf_counter() - began)
-        save(new_report() | {"seconds": seconds, "rows": rows, "predictions": predict()}, OUT)
+        results = new_report() | {"rows": measure(), "predictions": predict()}
+        save(results | {"seconds": round(time.perf_counter() - began)}, OUT)
     PAGE.write_text(page(read(OUT)))
 
 

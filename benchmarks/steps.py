@@ -26,13 +26,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 import common
-import published_recipe
 import report as pages
 import widebnn
 from common import INPUTS, NOISE, OUTPUTS, PRODUCTS, RECIPE, STEP_SIZE, Contender, N
 from widebnn.likelihoods.readout import log_evidence
 from widebnn.noise import standard_normal
-from widebnn.precision import double_precision
 from widebnn.reproduction.figures import size_axis
 
 SAMPLERS: dict[str, dict[str, Any]] = {
@@ -61,12 +59,6 @@ NOTES = [
     "It runs with as many BLAS threads as the library likes, as published; all others run with one BLAS thread "
     "and float32 features, as widebnn.sample runs them.",
 ]
-
-
-def widebnn_contender(sampler: str, coordinates: str, width: int, x: np.ndarray, y: np.ndarray) -> Contender:
-    """A sampler of this package."""
-    target = widebnn.posterior(widebnn.dense(INPUTS, [width]), x, y, noise=NOISE, coordinates=coordinates)
-    return common.sampler_contender(target, sampler, coordinates, **SAMPLERS[sampler])
 
 
 def parts(width: int) -> dict[str, tuple[Any, Callable[[Any, Any], Any]]]:
@@ -113,37 +105,26 @@ def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def agreement(x: np.ndarray, y: np.ndarray, width: int) -> float:
-    """How far the recipe's log-density and widebnn's, in float64, are from differing by a constant."""
-    setting = published_recipe.Setting(jnp.asarray(x), jnp.asarray(y), noise=NOISE)
-    network, options = widebnn.dense(INPUTS, [width]), {"coordinates": "reparametrised", "dtype": "float64"}
-    target = widebnn.posterior(network, x, y, noise=NOISE, **options)
-    positions = [target.sample_reference(jax.random.key(seed)) for seed in range(3)]
-    recipe = published_recipe.pcn_recipe(setting, 0.1)
-    return published_recipe.disagreement(recipe.log_density, target.log_likelihood, positions)
-
-
 def run_width(
     pairs: list[tuple[str, str]], width: int, repeats: int, x: np.ndarray, y: np.ndarray, progress: common.Progress
 ) -> list[dict[str, Any]]:
     """Compile and calibrate all contenders of one width, then measure them round after round."""
-    contenders = [widebnn_contender(*pair, width, x, y) for pair in pairs]
+    contenders = []
+    for sampler, system in pairs:
+        target = widebnn.posterior(widebnn.dense(INPUTS, [width]), x, y, noise=NOISE, coordinates=system)
+        contenders.append(common.sampler_contender(target, sampler, system, **SAMPLERS[sampler]))
     for name, (start, part) in parts(width).items():
         contenders.append(common.contender_of(name, "function", lambda key, start=start: jnp.array(start), part))
     contenders.append(common.recipe_contender(width, x, y))
     for contender in contenders:
         contender.calibrate()
-    progress.done(f"width {width}, compiled", work_of(width))
+    work = 1 + width / 2000  # about how long a measurement with its initialisation takes, for the ETA only
+    progress.done(f"width {width}, compiled", work)
     for repeat in range(repeats):
         for contender in contenders:
             contender.seconds.append(contender.measure())
-        progress.done(f"width {width}, round {repeat + 1} of {repeats}", work_of(width))
+        progress.done(f"width {width}, round {repeat + 1} of {repeats}", work)
     return [summarise(contender, width) for contender in contenders]
-
-
-def work_of(width: int) -> float:
-    """About how long a measurement with its initialisation takes, for the ETA only."""
-    return 1 + width / 2000
 
 
 def draw_figure(report: dict[str, Any], out: Path) -> None:
@@ -186,9 +167,7 @@ def main() -> None:
         "notes": NOTES,
         "repeats": repeats,
     }
-    with double_precision():
-        report["recipe_log_density_disagreement"] = agreement(x, y, min(widths))
-    progress = common.Progress(sum((repeats + 1) * work_of(width) for width in widths))
+    progress = common.Progress(sum((repeats + 1) * (1 + width / 2000) for width in widths))
 
     def rows_of(width):
         pairs = QUICK if arguments.quick else LARGE if width > 4096 else everything

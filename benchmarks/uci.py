@@ -9,11 +9,13 @@ the command can be interrupted, or run for several tables at once.
 
 from __future__ import annotations
 
+import collections
+import itertools
+import operator
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -46,22 +48,10 @@ VERSIONS = {"widebnn": 2, "nngp": 2, "gp": 1, "ensemble": 1}
 """Raised when a method changes so that its results do."""
 
 
-class Split(NamedTuple):
-    """Inputs standardised by the training rows; targets in the units of the table."""
-
-    x: np.ndarray
-    y: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
-
-
-class Predictive(NamedTuple):
-    """What a method says of the test rows, in units of the table."""
-
-    mean: np.ndarray
-    log_density: np.ndarray
-    below: np.ndarray
-    details: dict[str, Any]
+Split = collections.namedtuple("Split", "x y x_test y_test")
+"""Inputs standardised by the training rows; targets in the units of the table."""
+Predictive = collections.namedtuple("Predictive", "mean log_density below details")
+"""What a method predicts for the test rows, in the units of the table."""
 
 
 def load_split(name: str, repeat: int, data_dir: Path) -> Split:
@@ -77,27 +67,16 @@ def load_split(name: str, repeat: int, data_dir: Path) -> Split:
     return Split(x[train], y[train], x[test], y[test])
 
 
-class Units:
-    """Targets on a scale with mean 0 and standard deviation 1, and predictions there in units again."""
-
-    def __init__(self, y: np.ndarray, b: np.ndarray | None = None):
-        self.scale = TargetScale.of(y, b)
-
-    def standard(self, y: np.ndarray) -> np.ndarray:
-        """Targets on that scale."""
-        return self.scale.forward(y)
-
-    def mixture(self, means: np.ndarray, std: np.ndarray, y: np.ndarray, **details: Any) -> Predictive:
-        """Equally likely normal distributions along the first axis."""
-        z = (self.standard(y) - means) / std
-        logs = norm.logpdf(z) - np.log(std) + self.scale.log_derivative(y)
-        mean = self.scale.moments(means, std)[0]
-        density = np.logaddexp.reduce(logs) - np.log(len(logs))
-        return Predictive(mean.mean(axis=0), density, ndtr(z).mean(axis=0), details)
+def mixture(scale: TargetScale, means: np.ndarray, std: np.ndarray, y: np.ndarray, **details: Any) -> Predictive:
+    """Equally likely normal distributions along the first axis, on the scale of standardised targets."""
+    z = (scale.forward(y) - means) / std
+    logs = norm.logpdf(z) - np.log(std) + scale.log_derivative(y)
+    density = np.logaddexp.reduce(logs) - np.log(len(logs))
+    return Predictive(scale.moments(means, std)[0].mean(axis=0), density, ndtr(z).mean(axis=0), details)
 
 
 def run_network(split: Split, seed: int) -> Predictive:
-    """The estimator as it comes but for SETTINGS."""
+    """The estimator with its defaults but for SETTINGS."""
     settings = SETTINGS | (MANY_SETTINGS if len(split.x) > MANY_ROWS else {})
     model = WideBNNRegressor(**settings, random_state=seed).fit(split.x, split.y)
     chosen = model.hyperparameters_
@@ -105,12 +84,8 @@ def run_network(split: Split, seed: int) -> Predictive:
     found |= {"noise": float(model.noise_[0]), "width": model.width, "depth": chosen.depth}
     found |= {"activation": chosen.activation, "bent": model.y_bend_ is not None}
     found |= {"heavy": chosen.row_noise is not None}
-    return Predictive(
-        model.predict(split.x_test),
-        model.log_density(split.x_test, split.y_test),
-        model.cdf(split.x_test, split.y_test),
-        found,
-    )
+    x, y = split.x_test, split.y_test
+    return Predictive(model.predict(x), model.log_density(x, y), model.cdf(x, y), found)
 
 
 def run_limit(split: Split, seed: int) -> Predictive:
@@ -119,27 +94,27 @@ def run_limit(split: Split, seed: int) -> Predictive:
     y = split.y[:, None]
     options: dict[str, Any] = {"input_scales": True, "seed": seed}
     b = choose_asinh(split.x, y, always=False, depths=1, activations="gelu", **options)
-    units = Units(split.y, b)
-    chosen = choose_hyperparameters(split.x, units.standard(split.y), **options)
+    scale = TargetScale.of(split.y, b)
+    chosen = choose_hyperparameters(split.x, scale.forward(split.y), **options)
     x, x_test = (x * np.array(chosen.input_scales) for x in (split.x, split.x_test))
     began = time.perf_counter()
-    limit = gp_posterior(chosen.network(x.shape[1], 1), x, units.standard(split.y), chosen.noise, x_test)
+    limit = gp_posterior(chosen.network(x.shape[1], 1), x, scale.forward(split.y), chosen.noise, x_test)
     std = np.sqrt(limit.variance + chosen.noise**2)
     details = {"depth": chosen.depth, "seconds": time.perf_counter() - began}  # without the search
-    return units.mixture(limit.mean[None, :, 0], std[None], split.y_test, **details)
+    return mixture(scale, limit.mean[None, :, 0], std[None], split.y_test, **details)
 
 
 def run_gp(split: Split, seed: int) -> Predictive:
     """scikit-learn's, with a squared exponential kernel, one length scale per input, and noise."""
-    inputs, units = split.x.shape[1], Units(split.y)
-    y = units.standard(split.y)
-    kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF(np.ones(inputs), (1e-2, 1e3)) + WhiteKernel(0.1, (1e-6, 10.0))
+    scale = TargetScale.of(split.y, None)
+    y, ones = scale.forward(split.y), np.ones(split.x.shape[1])
+    kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF(ones, (1e-2, 1e3)) + WhiteKernel(0.1, (1e-6, 10.0))
     rows = np.random.default_rng(seed).permutation(len(split.x))[:GP_ROWS]
     model = GaussianProcessRegressor(kernel, random_state=seed, n_restarts_optimizer=1).fit(split.x[rows], y[rows])
     if len(rows) < len(split.x):
         model = GaussianProcessRegressor(model.kernel_, optimizer=None).fit(split.x, y)
     mean, std = model.predict(split.x_test, return_std=True)
-    return units.mixture(mean[None], std[None], split.y_test)
+    return mixture(scale, mean[None], std[None], split.y_test)
 
 
 def run_ensemble(split: Split, seed: int, members: int = 5, units: int = 50, updates: int = 20_000) -> Predictive:
@@ -147,12 +122,12 @@ def run_ensemble(split: Split, seed: int, members: int = 5, units: int = 50, upd
 
     Two hidden layers of 50 ReLU units, Adam with rate 0.005, batches of 100 rows, at most 1000 epochs.
     """
-    scale = Units(split.y)
-    standard = split._replace(y=scale.standard(split.y))
+    scale = TargetScale.of(split.y, None)
+    standard = split._replace(y=scale.forward(split.y))
     epochs = min(1000, updates // max(1, len(split.x) // 111))
     found = [_train(key, standard, units, epochs) for key in jax.random.split(jax.random.key(seed), members)]
     means, stds = (np.stack(part) for part in zip(*found, strict=True))
-    return scale.mixture(means, stds, split.y_test, members=members)
+    return mixture(scale, means, stds, split.y_test, members=members)
 
 
 def _train(key: jax.Array, split: Split, units: int, epochs: int) -> tuple[np.ndarray, np.ndarray]:
@@ -202,12 +177,7 @@ def _train(key: jax.Array, split: Split, units: int, epochs: int) -> tuple[np.nd
     return np.asarray(mean, np.float64), np.asarray(std, np.float64)
 
 
-METHODS: dict[str, Callable[[Split, int], Predictive]] = {
-    "widebnn": run_network,
-    "nngp": run_limit,
-    "gp": run_gp,
-    "ensemble": run_ensemble,
-}
+METHODS = {"widebnn": run_network, "nngp": run_limit, "gp": run_gp, "ensemble": run_ensemble}
 
 
 def run(name: str, method: str, repeat: int, data_dir: Path) -> dict[str, Any]:
@@ -228,11 +198,6 @@ def is_current(row: dict[str, Any]) -> bool:
     return row.get("version", 1) == VERSIONS[row["method"]]
 
 
-def cell_of(row: dict[str, Any]) -> tuple[str, str, int]:
-    """Table, method and repeat."""
-    return row["table"], row["method"], row["repeat"]
-
-
 def main() -> None:
     """Run what is missing."""
     arguments = parser(__doc__, data_dir=SHARED_DATA / "uci")
@@ -241,14 +206,11 @@ def main() -> None:
     arguments.add_argument("--repeats", default="0-9", help="the numbers of the splits, such as 0-4")
     options = arguments.parse_args()
     first, _, last = options.repeats.partition("-")
+    cell_of = operator.itemgetter("table", "method", "repeat")
     done = {cell_of(row) for row in read(OUT)["rows"] if is_current(row)}
-    missing = [
-        (table, method, repeat)
-        for repeat in range(int(first), int(last or first) + 1)
-        for table in options.tables.split(",")
-        for method in options.methods.split(",")
-        if (table, method, repeat) not in done
-    ]
+    repeats = range(int(first), int(last or first) + 1)
+    cells = itertools.product(repeats, options.tables.split(","), options.methods.split(","))
+    missing = [(table, method, repeat) for repeat, table, method in cells if (table, method, repeat) not in done]
     progress = Progress(len(missing))
     for table, method, repeat in missing:
         row = run(table, method, repeat, options.data_dir)

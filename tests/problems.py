@@ -78,3 +78,20 @@ def naive_log_likelihood(target):
         "marginal": evidence,
         "function": lambda u: evidence_of(function_features(network, x, u.layers)),
     }[target.coordinates.name]
+
+
+def worst_z_of_normals(draws):
+    """The largest z-score of means and covariances of draws that should be N(0, I), draws x dimension."""
+    n, dimension = draws.shape
+    covariance = (draws.T @ draws / n - np.eye(dimension)) * np.sqrt(n) / np.sqrt(1 + np.eye(dimension))
+    return max(np.abs(draws.mean(0) * np.sqrt(n)).max(), np.abs(covariance).max())
+
+
+def worst_z_of_pairs(pair_of, draws, batch_size=None):
+    """The largest z-score of first and second moments of two draws, (a, b) = pair_of(key), that should have one law."""
+    values = jax.jit(lambda keys: jax.lax.map(pair_of, keys, batch_size=batch_size))(
+        jax.random.split(jax.random.key(0), draws)
+    )
+    a, b = (np.asarray(v).reshape(draws, -1) for v in values)
+    a, b = (np.hstack([v, (v[:, :, None] * v[:, None, :]).reshape(draws, -1)]) for v in (a, b))
+    return np.abs((a.mean(0) - b.mean(0)) / np.sqrt((a.var(0) + b.var(0)) / draws)).max()

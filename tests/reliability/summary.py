@@ -25,30 +25,19 @@ moderate size, and `pytest -m long tests/reliability/test_kills.py` one of them.
 """
 
 
-def collect(lines):
-    """The figures that tests noted, and where and when they were measured."""
-    packages = {name: importlib.metadata.version(name) for name in ("widebnn", "jax", "jaxlib", "numpy")}
-    about = {"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "python": platform.python_version()}
-    return about | {"packages": packages, "figures": lines}
-
-
-def described(part):
-    """The first line of a test's docstring and the rest of it."""
-    first, _, rest = ast.get_docstring(ast.parse((HERE / f"test_{part}.py").read_text())).partition("\n")
-    return first.rstrip("."), rest.strip()
-
-
 def section(part, figures):
-    """Heading, text and figures of one part."""
-    heading, text = described(part)
+    """Heading, text and figures of one part: the docstring of its test, and a table."""
+    docstring = ast.get_docstring(ast.parse((HERE / f"test_{part}.py").read_text()))
+    heading, _, text = docstring.partition("\n")
+    heading = f"## {heading.rstrip('.')}\n\n{text.strip()}\n\n"
     if not figures:
-        return f"## {heading}\n\n{text}\n\nNot measured at this version.\n"
+        return f"{heading}Not measured at this version.\n"
     form = "full" if all(figure["full"] for figure in figures) else "moderate"
     lines = [f"`test_{part}.py`, {form} size:", "", "| what | figure | goal | |", "|---|---|---|---|"]
     for figure in figures:
         cells = [figure["what"], figure["figure"], figure["goal"], "holds" if figure["holds"] else "**fails**"]
         lines.append("| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join([f"## {heading}", "", text, "", *lines, ""])
+    return heading + "\n".join([*lines, ""])
 
 
 def build(results):
@@ -62,6 +51,8 @@ def build(results):
 
 
 if __name__ == "__main__":
-    results = collect([json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()])
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(build(results))
+    about = {"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "python": platform.python_version()}
+    about["packages"] = {name: importlib.metadata.version(name) for name in ("widebnn", "jax", "jaxlib", "numpy")}
+    about["figures"] = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
+    RESULTS.write_text(json.dumps(about, indent=1) + "\n")
+    PAGE.write_text(build(about))

@@ -63,7 +63,5 @@ def test_a_damaged_command_is_resumed_or_refused(tmp_path, record):
             problems.append(f"{path.name}: {error[-200:]}")
         elif code == 0 and not all(a.identical(b) for a, b in zip(results(copy), whole, strict=True)):
             problems.append(f"{path.name}: other draws")
-    what = "damaged folders of commands: resumed, refused; otherwise"
-    record(
-        what, f"{tally[0]}, {tally[2]}; {problems[:3] or 0}", "most resumed; 0", not problems and tally[0] > tally[2]
-    )
+    figure, right = f"{tally[0]}, {tally[2]}; {problems[:3] or 0}", not problems and tally[0] > tally[2]
+    record("damaged folders of commands: resumed, refused; otherwise", figure, "most resumed; 0", right)

@@ -14,7 +14,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from trial import files_of, intercepted, kinds, run, size
+from trial import counts, files_of, intercepted, other_kinds, run, size
 
 import widebnn
 
@@ -41,7 +41,7 @@ def trouble(folder, good, fault, number):
             said = str(error)
     found = [] if said and os.strerror(number) in said and "\n" not in said else [f"it says {said}"]
     found += ["other bits afterwards"] * (run(store=folder, **SHORT) != good[1])
-    return found + sorted(kinds(folder) ^ kinds(good[0]))
+    return found + other_kinds(folder, good[0])
 
 
 def failing(nth, number, happened):
@@ -65,9 +65,8 @@ def test_failing_calls_are_named_and_lose_nothing(tmp_path, good, record):
         found = trouble(folder, good, intercepted(folder, failing(nth + 1, number, happened)), number)
         tally[calls[nth]] += 1
         problems += [f"{calls[nth]} fails: {text}" for text in found]
-    figure = ", ".join(f"{count} {name}" for name, count in sorted(tally.items()))
     what = "system calls that fail; not named, other bits or files afterwards"
-    record(what, f"{figure}; {problems[:3] or 0}", "0", not problems)
+    record(what, f"{counts(tally)}; {problems[:3] or 0}", "0", not problems)
 
 
 @contextlib.contextmanager
@@ -98,9 +97,7 @@ def remounted(disk, broken, usual):
             yield
 
 
-@pytest.mark.parametrize(
-    ("broken", "number"), [("size=96k", errno.ENOSPC), ("ro", errno.EROFS)], ids=["full", "read-only"]
-)
+@pytest.mark.parametrize(("broken", "number"), [("size=96k", errno.ENOSPC), ("ro", errno.EROFS)])
 def test_a_disk_that_is_full_or_read_only(broken, number, tmp_path, good, record):
     disk = tmp_path / "disk"
     disk.mkdir()

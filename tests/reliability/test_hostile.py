@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trial import COMMAND, command, files_of, run, size
+from trial import COMMAND, command, counts, files_of, run, size
 
 import widebnn
 from widebnn.estimators import WideBNNRegressor, load
@@ -105,10 +105,6 @@ def spoiled(data):
     )
 
 
-def written(folder, name, new):
-    (folder / name).write_bytes(new)
-
-
 def resealed(folder, name, content):
     """Write a file, and put its checksum wherever that of the old one was, in itself and in others, and so on."""
 
@@ -128,12 +124,6 @@ def resealed(folder, name, content):
             pending += [(other, changed)] * (changed != text and len(pending) < 50)
 
 
-def replaced(folder, name, make):
-    """Something odd in the place of a file."""
-    (folder / name).unlink()
-    make(folder / name)
-
-
 ODD = (os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path))
 
 
@@ -150,14 +140,17 @@ def attack(good, count, read):
     changes = st.sampled_from(list(files)).flatmap(lambda name: st.tuples(st.just(name), spoiled(files[name])))
 
     @settings(QUIET, max_examples=count)
-    @given(st.sampled_from([resealed, resealed, resealed, written]), changes)
+    @given(
+        st.sampled_from([resealed, resealed, resealed, lambda folder, name, new: (folder / name).write_bytes(new)]),
+        changes,
+    )
     def trial(write, change):
         attempt(write, *change)
 
     trial()
     one_of_each = {name.name.rstrip("0123456789"): name for name in files}
     for name, make in itertools.product(one_of_each.values(), ODD):
-        attempt(replaced, name, make)
+        attempt(lambda folder, name=name, make=make: ((folder / name).unlink(), make(folder / name)))
     return tally
 
 
@@ -193,29 +186,24 @@ def make_table(folder):
 
 TABLE = Path("table.csv")
 REFUSED = ["--noise", "-1"]  # so that a table that happens to be valid is not sampled from
+FIT = commanded("fit", TABLE, "--target", "price", *REFUSED, "--out", Path("new"))
 ATTACKS = {
     "models": (make_model, bounded_load, 400, 8000),
     "stored runs": (make_run, make_run, 60, 3000),
     "widebnn resume": (lambda folder: command(*COMMAND.split(), "--out", folder), commanded("resume", Path()), 25, 300),
     "widebnn sample": (make_table, commanded("sample", "--data", TABLE, *REFUSED), 100, 3000),
-    "widebnn fit": (
-        make_table,
-        commanded("fit", TABLE, "--target", "price", *REFUSED, "--out", Path("new")),
-        150,
-        3000,
-    ),
+    "widebnn fit": (make_table, FIT, 150, 3000),
 }
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_hostile_files(name, tmp_path, record):
-    make, read, *counts = ATTACKS[name]
+    make, read, *trials = ATTACKS[name]
     make(tmp_path / "good")
     with contextlib.suppress(widebnn.WidebnnError):
         read(shutil.copytree(tmp_path / "good", tmp_path / "warm"))  # imports what is imported on first use
-    tally = attack(tmp_path / "good", size(*counts), read)
-    figure = ", ".join(f"{count} {what}" for what, count in sorted(tally.items()) if count)
-    stopped = tally.pop("stopped by a checksum")
+    tally = attack(tmp_path / "good", size(*trials), read)
+    figure, stopped = counts(tally), tally.pop("stopped by a checksum")
     right = tally["refused"] > 0 and stopped < 0.8 * tally.total()
     record(f"hostile files: {name}", f"{figure}; 0 otherwise", "some refused, a fifth not by a checksum; 0", right)
 

@@ -13,7 +13,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from trial import CHUNK, SETTINGS, Child, kinds, size
+from trial import CHUNK, SETTINGS, Child, counts, other_kinds, size
 
 from widebnn.samplers import SAMPLERS
 
@@ -30,9 +30,8 @@ def cache(tmp_path_factory):
 def killed(cache, rng, tally, **arguments):
     """Start, or resume, and kill: in a system call, or after some chunks. The child and its exit code."""
     inside, (call, when) = rng.random() < 0.5, PLACES[rng.integers(len(PLACES))]
-    child = Child(
-        cache, **arguments, **{"kill": [call, int(rng.integers(1, 15)), when, rng.random()]} if inside else {}
-    )
+    kill = [call, int(rng.integers(1, 15)), when, rng.random()] if inside else None
+    child = Child(cache, **arguments, kill=kill)
     if not inside:
         child.wait(rng.integers(1, CHUNKS))
         time.sleep(rng.uniform(0, 0.01))
@@ -62,10 +61,9 @@ def test_killed_runs_end_with_the_same_bits(sampler, cache, tmp_path, record):
             if status != -signal.SIGKILL:
                 break
         problems += ["other bits"] * (status != 0 or child.last.get("digest") != whole.last["digest"])
-        problems += kinds(arguments["folder"]) ^ kinds(tmp_path / "whole")
-    figure = ", ".join(f"{count} {what}" for what, count in sorted(tally.items()))
+        problems += other_kinds(arguments["folder"], tmp_path / "whole")
     what = f"{sampler}: kills; other bits, steps lost, damage, files left over"
-    record(what, f"{figure}; {problems[:3] or 0}", f"{wanted}; 0", not problems)
+    record(what, f"{counts(tally)}; {problems[:3] or 0}", f"{wanted}; 0", not problems)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])

@@ -106,10 +106,8 @@ def test_bad_numbers_are_a_likelihood_of_zero(place, name, record):
     steps, alone = size(2000, 40_000), name in TRAJECTORIES and place == "gradient"
     model, _ = poisoned_run(place if alone else "value", name, "-inf", steps=steps, **OPTIONS[name])
     problems = [text for kind in NUMBERS for text in problems_of(place, name, kind, model, steps)]
-    what = (
-        f"{name}, bad {place} of {len(NUMBERS)} kinds, {steps} steps of each: moved, counted, stored or warned wrongly"
-    )
-    record(what, problems[:3] or 0, "0", not problems)
+    kinds = f"bad {place} of {len(NUMBERS)} kinds, {steps} steps of each"
+    record(f"{name}, {kinds}: moved, counted, stored or warned wrongly", problems[:3] or 0, "0", not problems)
 
 
 def p_values_of(place, name, replicates):

@@ -15,7 +15,7 @@ import calibration
 import grid
 import numpy as np
 import pytest
-from harness import ALPHA, BATCH, GAUSSIAN, WITH_ATOMS, caches, make_sampler, reference_sample
+from harness import ALPHA, BATCH, GAUSSIAN, WITH_ATOMS, cache_error, make_sampler, reference_sample
 from scipy.stats import kstest
 from trial import size
 
@@ -112,8 +112,8 @@ def test_planted_bugs_are_seen(record):
     names = [name for name in bugs.BUGS if name != bugs.INVISIBLE][:: size(6, 1)]
     missed = [name for name in names if not bugs.is_caught(bugs.outcome_of(name))]
     record(f"planted bugs that the short form misses, of {len(names)}", missed or 0, "0", not missed)
-    right = max(caches(make_sampler(name)).error for name in grid.SAMPLERS)
-    stale = min(caches(bug.sampler_of).error for name, bug in bugs.BUGS.items() if "stale" in name)
+    right = max(cache_error(make_sampler(name)) for name in grid.SAMPLERS)
+    stale = min(cache_error(bug.sampler_of) for name, bug in bugs.BUGS.items() if "stale" in name)
     what = "log-likelihood and gradient that a state remembers: largest error; least with planted bugs"
     record(what, f"{right:g}; {stale:.1g}", "0; above 0.1", right == 0 and stale > 0.1)
 

@@ -1,7 +1,7 @@
 """A small run for the reliability tests, in this process or as a program of its own that a test kills.
 
-All goes through public behaviour: ``widebnn.sample``, the ``widebnn`` command, a progress display that notes the steps
-it is told of, a clock that such steps move, and functions of ``os`` that fail or end the process.
+All goes through public behaviour: ``widebnn.sample``, the ``widebnn`` command, a progress display that records the
+steps it is given, a clock that such steps move, and functions of ``os`` that fail or end the process.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def size(moderate, full):
 
 
 class Watched(Progress):
-    """A progress display that shows nothing and notes what it is told."""
+    """A progress display that shows nothing and records what it is given."""
 
     def __init__(self, tell=lambda watched: None):
         super().__init__(disable=True)
@@ -80,22 +80,28 @@ def files_of(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
 
 
-def kinds(folder):
-    """Names of files without their numbers."""
-    return {path.name.rstrip("0123456789") for path in folder.rglob("*")}
+def other_kinds(folder, good):
+    """Names of files, without their numbers, that are in one of two folders only."""
+    names = ({path.name.rstrip("0123456789") for path in each.rglob("*")} for each in (folder, good))
+    return sorted(set.symmetric_difference(*names))
+
+
+def counts(tally):
+    """What was counted, in words."""
+    return ", ".join(f"{count} {what}" for what, count in sorted(tally.items()) if count)
 
 
 def command(*arguments):
     """``widebnn`` in this process: exit code and standard error."""
-    error, argv = io.StringIO(), mock.patch.object(sys, "argv", ["widebnn", *map(str, arguments)])
+    error, argv, code = io.StringIO(), mock.patch.object(sys, "argv", ["widebnn", *map(str, arguments)]), 0
     with argv, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(error):
         warnings.simplefilter("ignore")
         warnings.simplefilter("default", UserWarning)
         try:
             command_line()
         except SystemExit as end:
-            return end.code or 0, error.getvalue()
-        return 0, error.getvalue()
+            code = end.code or 0
+    return code, error.getvalue()
 
 
 def intercepted(folder, strike):

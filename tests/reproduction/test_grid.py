@@ -16,19 +16,19 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from killing import loop as driver
-from killing import save_often
+from killing import Killed, kill_after, loop, save_often
 from widebnn import cli
 from widebnn.data import load_dataset
 from widebnn.errors import DamageWarning, WidebnnError
-from widebnn.reproduction import EXPERIMENTS, SCALES, Cell, plan, run_grid
-from widebnn.reproduction.analysis import compare, pooled_ess, summarise_cell
+from widebnn.reproduction import EXPERIMENTS, SCALES, Cell, plan, run_cell, run_grid
+from widebnn.reproduction.analysis import best_ess, compare, pooled_ess, summarise_cells
 from widebnn.reproduction.cells import cell_of, data_checksum, sampler_options
 from widebnn.reproduction.claims import claims
 from widebnn.reproduction.diagnostics import published_ess
 from widebnn.reproduction.engines import Engine
-from widebnn.reproduction.grid import with_data, write_config
+from widebnn.reproduction.grid import with_data
 from widebnn.reproduction.published import published_numbers
+from widebnn.reproduction.reproduce import write_config
 from widebnn.reproduction.sweep import load, path_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,14 +70,31 @@ def test_the_paper_scale_is_the_papers():
     cell = cells["pcn-b0.1-w8192-d1"]
     assert (cell.steps, cell.burn_in, cell.thin) == (1_000_000, 20_000, 25)
     assert cells["pcnl-b0.1-w4096-d1-3chains"].chains == 3
-
-
-def test_published_refreshment():
-    cell = Cell("underdamped", 0.1, 8, 1, 10, 0, 1)
-    name, options = sampler_options(cell)
+    name, options = sampler_options(cells["underdamped-b0.1-w8192-d1"])
     assert name == "underdamped"
-    keep = np.exp(-options["friction"] * 0.1)
-    np.testing.assert_allclose(keep**2, 0.99, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(-options["friction"] * 0.1) ** 2, 0.99, rtol=1e-12)  # of the momentum is kept
+
+
+def test_wide_networks_get_fewer_steps():
+    scale = dataclasses.replace(SMOKE, steps=1000, thin=10, full_steps_to=128)
+    assert [scale.steps_at(width) for width in (64, 128, 2048)] == [1000, 1000, 120]
+
+
+@pytest.mark.long
+@pytest.mark.ambient
+def test_cells_of_one_kind_start_at_the_same_positions_in_the_posterior(monkeypatch):
+    starts = []
+
+    def sample(*arguments, initial=None, **options):
+        starts.append(initial)
+        return loop.sample(*arguments, initial=initial, **options)
+
+    monkeypatch.setattr("widebnn.reproduction.cells.sample", sample)
+    cell = Cell("pcn", 0.1, 16, 1, 20, 0, 10, start="posterior")
+    far, near = (run_cell(each, DATASET) for each in (dataclasses.replace(cell, start="prior"), cell))
+    run_cell(dataclasses.replace(cell, step_size=0.2), DATASET)
+    assert starts[:2] == [None, None] and starts[2] is starts[3] and len(starts) == 4
+    assert near["lp"].min() > far["lp"].max()
 
 
 @pytest.fixture(scope="module", params=[SOME, pytest.param({}, marks=pytest.mark.long)], ids=["some", "all"])
@@ -107,6 +124,13 @@ def test_a_finished_grid_is_not_run_again(smoke):
         xr.testing.assert_identical(again[name], stored)
 
 
+def runs_again(cell, folder, results):
+    """Run a cell, and compare it with what it was before."""
+    again = run_grid([cell], DATASET, folder, say=lambda text: None)
+    for name in ("weights", "predictions", "lp"):
+        np.testing.assert_array_equal(again[cell.name][name], results[cell.name][name])
+
+
 @pytest.mark.long
 @pytest.mark.ambient
 def test_a_damaged_cell_comes_back_the_same(smoke):
@@ -115,13 +139,7 @@ def test_a_damaged_cell_comes_back_the_same(smoke):
     path = path_of(folder, cell.name)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.warns(DamageWarning, match=rf"corrupted .{path.name}.: .* is recomputed"):
-        again = run_grid([cell], DATASET, folder, say=lambda text: None)
-    for name in ("weights", "predictions", "lp"):
-        np.testing.assert_array_equal(again[cell.name][name], results[cell.name][name])
-
-
-class Killed(BaseException):
-    """Ends a run without any clean-up of its own."""
+        runs_again(cell, folder, results)
 
 
 def run_here(function, *arguments):
@@ -137,24 +155,15 @@ def test_a_killed_cell_resumes(smoke, monkeypatch):
     folder, cells, results = smoke
     cell = next(cell for cell in cells if cell.sampler == "pcn")
     path_of(folder, cell.name).unlink()
-    real = driver.Progress
-
-    class Stopping(real):
-        def update(self, phase, steps, acceptance):
-            if phase == "sampling":
-                raise Killed
-
     save_often(monkeypatch)
-    monkeypatch.setitem(driver.sample.__kwdefaults__, "checkpoint_seconds", 0.0)
-    monkeypatch.setattr(driver, "Progress", Stopping)
+    monkeypatch.setitem(loop.sample.__kwdefaults__, "checkpoint_seconds", 0.0)
+    kill_after(monkeypatch, 4)
     with pytest.raises(Killed):
         run_grid([cell], DATASET, folder, say=lambda text: None, engine=Engine(run_here, lambda: None))
     running = path_of(folder, cell.name).with_suffix(".run")
     assert list(running.glob("checkpoint-*")) and not path_of(folder, cell.name).exists()
-    monkeypatch.setattr(driver, "Progress", real)
-    again = run_grid([cell], DATASET, folder, say=lambda text: None)[cell.name]
-    for name in ("weights", "predictions", "lp"):
-        np.testing.assert_array_equal(again[name], results[cell.name][name])
+    kill_after(monkeypatch, None)
+    runs_again(cell, folder, results)
     assert not running.exists()
 
 
@@ -175,10 +184,10 @@ def test_cells_are_stored_whole(smoke):
         assert stored["weights"].shape == (cell.chains, draws, 100)
         assert stored["predictions"].shape == (cell.chains, draws, 100)
         assert np.isfinite(stored["lp"]).all()
-        row = summarise_cell(stored)
+        (row,) = summarise_cells([stored])
         assert 0 <= row["acceptance"] <= 1 and row["ms_per_step"] > 0
         assert row["weights"]["ess_min"] <= row["weights"]["ess"] <= row["weights"]["ess_max"]
-        np.testing.assert_allclose(row["weights"]["ess"], cell.thin * row["weights"]["ess_per_step"])
+        np.testing.assert_allclose(best_ess(row, "weights"), cell.thin * row["weights"]["ess_per_step"])
 
 
 def test_the_whole_chain_counts_all_weights(smoke):
@@ -209,12 +218,6 @@ def test_report(smoke):
     assert far > 0 and all(far > one > 0 for one in near)
 
 
-def test_wide_networks_get_fewer_steps():
-    scale = dataclasses.replace(SMOKE, steps=1000, thin=10, full_steps_to=128)
-    assert [scale.steps_at(width) for width in (64, 128, 2048)] == [1000, 1000, 120]
-    assert SCALES["paper"].steps_at(8192) == 1_000_000
-
-
 @pytest.mark.parametrize("correlation", [0.5, 0.9, 0.97, 0.998])
 def test_pooled_ess_of_short_slow_chains(correlation):
     """Forty draws of 100 autoregressions of known effective sample size, which the paper's estimate cannot show."""
@@ -228,18 +231,15 @@ def test_pooled_ess_of_short_slow_chains(correlation):
     assert 0.7 < found / exact < 1.4
     if correlation > 0.9:
         assert (published_ess(values) / 40).mean() > 3 * exact
-
-
-def test_pooled_ess_of_a_chain_that_never_moved():
-    assert np.isnan(pooled_ess(np.ones((1, 40, 3)), np.zeros(3), np.ones(3)))
+    assert np.isnan(pooled_ess(np.ones((1, 40, 3)), np.zeros(3), np.ones(3))), "a chain that never moved"
 
 
 def test_published_numbers_find_their_cells():
     """Each published number is compared with the cell of the same sampler, step size and width."""
     numbers = published_numbers()
     values = {"depth": 1, "chains": 1, "acceptance": 0.5, "weights": {"ess": 0.1}, "predictions": {"ess": 0.2}}
-    rows = [n._asdict() | values for n in numbers if n.quantity != "rhat"]
-    rhat = [n._asdict() | {"mean": [3.0, 1.5], "steps": [10, 20]} for n in numbers if n.quantity == "rhat"]
+    rows = [n | values for n in numbers if n["quantity"] != "rhat"]
+    rhat = [n | {"mean": [3.0, 1.5], "steps": [10, 20]} for n in numbers if n["quantity"] == "rhat"]
     found = compare(rows, rhat)
     assert len(found) == len(numbers) == 25 + 60 + 6
     assert {row["ours"] for row in found if row["quantity"] == "predictions"} == {0.2}

@@ -1,4 +1,4 @@
-"""Sweeps: processes and nodes are lost, jobs fail, and the rest goes on."""
+"""Sweeps: processes and nodes are lost, jobs fail, and the others continue."""
 
 import json
 import os
@@ -158,10 +158,8 @@ def cluster(monkeypatch):
     from ray._private import ray_constants
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setattr(
-        ray_constants, "ENABLE_RAY_CLUSTER", False
-    )  # for this process, where it may be imported already
-
+    # For this process, where it may be imported already.
+    monkeypatch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", False)
     settings = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 10**8}
     monkeypatch.setenv("NODE_OF_TEST", "first")
     cluster = Cluster(initialize_head=True, head_node_args={**settings, "include_dashboard": False})

@@ -58,7 +58,7 @@ def test_corruption_anywhere_is_found_and_recomputed(tmp_path, how):
         assert found == list(range(max(0, 3 * (first - FIRST))))
         for other in (name for name in names if "checkpoint" not in name or name == newest):
             assert (folder / other).read_bytes() == (good / other).read_bytes()
-        if how != "remove" or "checkpoint" not in name:  # nobody misses a checkpoint
+        if how != "remove" or "checkpoint" not in name:  # an older checkpoint is not needed
             assert any("was corrupted" in str(w.message) and w.category is DamageWarning for w in said), name
         if "draws" in name:  # the last checkpoint before it, of those that are kept
             lost = FIRST + int(name.split("-")[1])

@@ -1,4 +1,4 @@
-"""Gaussian priors of one's own: whitened exactly, sampled exactly."""
+"""User-defined Gaussian priors: whitened exactly, sampled exactly."""
 
 import jax
 import jax.numpy as jnp

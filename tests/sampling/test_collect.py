@@ -1,10 +1,13 @@
-"""What track() keeps: observations are the function plus noise of the right size, independent from row to row."""
+"""What track() keeps: observations, whose noise is independent from row to row, and random projections."""
 
 import jax
+import jax.flatten_util
+import jax.numpy as jnp
 import numpy as np
 
 import widebnn
 from widebnn.likelihoods import Gaussian, HeavyTails, LogNormal
+from widebnn.sampling.collect import random_projections
 
 ROWS, DRAWS = 12, 4000
 RNG = np.random.default_rng(0)
@@ -48,3 +51,34 @@ def test_noise_of_every_row():
     # beside that of log of a mean of two squares of standard normals, pi^2 / 24.
     np.testing.assert_allclose(np.sqrt(np.mean(noise**2, axis=(0, 1))), 0.4 * np.exp(0.6**2), rtol=0.06)
     np.testing.assert_allclose(logs.var(axis=0), 0.6**2 + np.pi**2 / 24, rtol=0.15)
+
+
+def reference(key):
+    a, b = jax.random.split(key)
+    return {"w": jax.random.normal(a, (6, 5)), "b": jax.random.normal(b, (7,))}
+
+
+def test_projections_of_standard_normals_are_standard_normal():
+    project = random_projections(reference, 3)
+    values = jax.vmap(lambda key: project(reference(key)))(jax.random.split(jax.random.key(0), 50_000))
+    z_mean = values.mean(0) * np.sqrt(len(values))
+    z_variance = (jnp.mean(values**2, axis=0) - 1) * np.sqrt(len(values) / 2)
+    assert np.abs(z_mean).max() < 4.5
+    assert np.abs(z_variance).max() < 4.5
+
+
+def test_projections_are_linear_and_of_unit_length():
+    project = random_projections(reference, 4)
+    shapes = reference(jax.random.key(0))
+    flat, unravel = jax.flatten_util.ravel_pytree(shapes)
+    matrix = jax.jacfwd(lambda v: project(unravel(v)))(jnp.zeros_like(flat))
+    np.testing.assert_allclose(jnp.linalg.norm(matrix, axis=1), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(project(shapes), matrix @ flat, rtol=1e-6, atol=1e-12)
+
+
+def test_directions_of_a_wide_network_stay_small():
+    """100 directions in 25 million dimensions would be 10 GB as plain vectors."""
+    network = widebnn.dense(3072, [8192])
+    project = random_projections(lambda key: network.sample_hidden(key), 100)
+    factors = project.__closure__[[c for c in project.__code__.co_freevars].index("factors")].cell_contents
+    assert sum(part.nbytes for pair in factors for part in pair) < 20e6

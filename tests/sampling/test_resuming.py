@@ -3,15 +3,13 @@
 import dataclasses
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trial import Child
 
 import widebnn
 from killing import Killed, kill_after, save_often
@@ -228,25 +226,8 @@ def test_what_cannot_be_read_now_is_not_removed(tmp_path, many_chunks, monkeypat
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_save_what_is_there(tmp_path, number):
     """A real process: its draws are on disk when it ends."""
-    program = textwrap.dedent(
-        f"""
-        import jax, jax.numpy as jnp, widebnn
-        from rich.progress import Progress
-        class Telling(Progress):
-            def update(self, task, *, description="", **_):
-                print(description, flush=True)
-        target = widebnn.Target(lambda u: -jnp.sum(u**4), lambda key: jax.random.normal(key, (3,)))
-        widebnn.sample(
-            target, "pcn", step_size=0.3, steps=10**9, thin=1000, store={str(tmp_path / "run")!r},
-            progress=Telling(disable=True),
-        )
-        """
-    )
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    for line in process.stdout:
-        if line.startswith("sampling"):
-            process.send_signal(number)
-            break
-    process.communicate(timeout=60)
-    assert process.returncode == (-signal.SIGTERM if number == signal.SIGTERM else 0)
+    settings = {"steps": 10**8, "burn_in": 0, "thin": 1000, "step_size": 0.2, "real_time": True}
+    child = Child(tmp_path / "cache", folder=tmp_path / "run", **settings)
+    child.wait(1)
+    assert child.end(number) == (-signal.SIGTERM if number == signal.SIGTERM else 0)
     assert list((tmp_path / "run").glob("draws-*")) and list((tmp_path / "run").glob("checkpoint-*"))

@@ -117,28 +117,38 @@ def standard_deviation_for_variance(target, u):
     return -0.5 * jnp.sum((target.y - f) ** 2) / NOISE
 
 
-def with_log_ratio(build, ratio):
-    """A sampler whose log ratio is replaced by ratio(state, noise, proposal)."""
+def with_propose(build, propose):
+    """A sampler whose proposals are propose(right sampler, state, noise)."""
 
     def sampler_of(log_likelihood):
         right = build(log_likelihood)
-
-        def propose(state, noise):
-            proposal = right.propose(state, noise)
-            return proposal._replace(log_ratio=ratio(state, noise, proposal))
-
-        return core.metropolis_algorithm(right.init, propose, 0)
+        return core.metropolis_algorithm(right.init, functools.partial(propose, right), 1)
 
     return sampler_of
 
 
-def likelihood_difference(state, noise, proposal):
+def with_noise(build, change):
+    """A sampler whose noise is replaced by change(state, noise)."""
+    return with_propose(build, lambda right, state, noise: right.propose(state, change(state, noise)))
+
+
+def with_states(build, change):
+    """A sampler whose proposal is changed: change(state, proposal) -> proposal."""
+    return with_propose(build, lambda right, state, noise: change(state, right.propose(state, noise)))
+
+
+def with_log_ratio(build, ratio):
+    """A sampler whose log ratio is replaced by ratio(state, proposal)."""
+    return with_states(build, lambda state, proposal: proposal._replace(log_ratio=ratio(state, proposal)))
+
+
+def likelihood_difference(state, proposal):
     return proposal.state.log_likelihood - state.log_likelihood
 
 
-def posterior_difference(state, noise, proposal):
+def posterior_difference(state, proposal):
     change = squared_norm_change(proposal.state.position, state.position)
-    return likelihood_difference(state, noise, proposal) - 0.5 * change
+    return likelihood_difference(state, proposal) - 0.5 * change
 
 
 def printed_pcnl_ratio(step_size):
@@ -146,23 +156,21 @@ def printed_pcnl_ratio(step_size):
     d = delta_from_step_size(step_size)
 
     def rho(at, to):
-        difference, total = (
-            combine((1.0, to.position), (-1.0, at.position)),
-            combine((1.0, to.position), (1.0, at.position)),
-        )
+        difference, total = (combine((1.0, to.position), (sign, at.position)) for sign in (-1.0, 1.0))
         g = at.gradient
         return -at.log_likelihood - inner(difference, g) / 2 - d / 4 * inner(total, g) + d / 4 * inner(g, g)
 
-    return lambda state, noise, proposal: jnp.log(
-        jnp.maximum(jnp.exp(rho(state, proposal.state)) - rho(proposal.state, state), 0.0)
-    )
+    def ratio(state, proposal):
+        return jnp.log(jnp.maximum(jnp.exp(rho(state, proposal.state)) - rho(proposal.state, state), 0.0))
+
+    return ratio
 
 
 def expanded_pcnl_ratio(step_size):
     """The expansion in the appendix, whose first gradient term has the wrong sign."""
     d = delta_from_step_size(step_size)
 
-    def ratio(state, noise, proposal):
+    def ratio(state, proposal):
         new = proposal.state
         back, total = (combine((1.0, state.position), (sign, new.position)) for sign in (-1.0, 1.0))
         both, change = (combine((1.0, state.gradient), (sign, new.gradient)) for sign in (1.0, -1.0))
@@ -177,10 +185,10 @@ def expanded_pcnl_ratio(step_size):
     return ratio
 
 
-def proposal_ratio_without_prior(state, noise, proposal):
+def proposal_ratio_without_prior(state, proposal):
     """q(u | v) / q(v | u) kept, the Gaussian factor of the posterior dropped (equation 5)."""
     change = squared_norm_change(proposal.state.position, state.position)
-    return likelihood_difference(state, noise, proposal) + 0.5 * change
+    return likelihood_difference(state, proposal) + 0.5 * change
 
 
 def readout_prior_dropped(target, u):
@@ -212,63 +220,49 @@ def pcn_with(contraction, scale):
     return plain_proposal(propose_of)
 
 
-def pcnl_with_delta_equal_to_step_size(init, log_likelihood):
-    """The noise gets the wrong delta, the ratio the right one."""
-    right = samplers.pcnl(log_likelihood, 0.6)
+def wrong_delta(state, noise):
+    """The noise gets delta equal to the step size, the ratio of pCNL the right one."""
     d, wrong = delta_from_step_size(0.6), 0.6
-
-    def propose(state, noise):
-        scale = (jnp.sqrt(8 * wrong) / (2 + wrong)) / (jnp.sqrt(8 * d) / (2 + d))
-        return right.propose(state, combine((scale, noise)))
-
-    return propose
+    return combine(((jnp.sqrt(8 * wrong) / (2 + wrong)) / (jnp.sqrt(8 * d) / (2 + d)), noise))
 
 
-def hmc_without_last_kick(init, log_likelihood, e=0.12):
-    def propose(state, noise):
-        momentum = noise
-        end = state
-        for _ in range(4):
-            momentum = combine((1.0, momentum), (e, end.gradient), (-e, end.position))
-            end = init(combine((1.0, end.position), (e, momentum)))
-        return core.Proposal(end, state, -energy_change(state, noise, end, momentum))
-
-    return propose
+def without_half_kicks(init, e, end, momentum):
+    momentum = combine((1.0, momentum), (e, end.gradient), (-e, end.position))
+    return init(combine((1.0, end.position), (e, momentum))), momentum
 
 
-def hmc_with_energy(energy_of):
-    """HMC whose acceptance forgets a part of the energy: energy_of(start, noise, end, momentum) is what it counts."""
+def old_gradient_in_the_second_kick(init, e, end, momentum):
+    force = combine((1.0, end.gradient), (-1.0, end.position))
+    momentum = combine((1.0, momentum), (e / 2, force))
+    return init(combine((1.0, end.position), (e, momentum))), combine((1.0, momentum), (e / 2, force))
+
+
+def hmc_with(e, step=leapfrog, energy=energy_change):
+    """HMC of four steps, another step than the leapfrog's or another change of energy in its acceptance."""
 
     def propose_of(init, log_likelihood):
         def propose(state, noise):
             end, momentum = state, noise
             for _ in range(4):
-                end, momentum = leapfrog(init, 0.35, end, momentum)
-            change = 0.5 * energy_of(state, noise, end, momentum)
-            return core.Proposal(end, state, end.log_likelihood - state.log_likelihood - change)
+                end, momentum = step(init, e, end, momentum)
+            return core.Proposal(end, state, -energy(state, noise, end, momentum))
 
         return propose
 
     return gradient_proposal(propose_of)
 
 
-def kinetic_alone(state, noise, end, momentum):
-    return squared_norm_change(momentum, noise)
+def without_the_prior(state, noise, end, momentum):
+    return state.log_likelihood - end.log_likelihood + 0.5 * squared_norm_change(momentum, noise)
 
 
-def prior_alone(state, noise, end, momentum):
-    return squared_norm_change(end.position, state.position)
+def without_kinetic_energy(state, noise, end, momentum):
+    return state.log_likelihood - end.log_likelihood + 0.5 * squared_norm_change(end.position, state.position)
 
 
-def underdamped_without_flip(log_likelihood):
-    right = samplers.underdamped(log_likelihood, 0.3, friction=0.1)
-
-    def propose(state, noise):
-        proposal = right.propose(state, noise)
-        kept = proposal.otherwise._replace(momentum=combine((-1.0, proposal.otherwise.momentum)))
-        return proposal._replace(otherwise=kept)
-
-    return core.metropolis_algorithm(right.init, propose, 1)
+def no_flip(state, proposal):
+    kept = proposal.otherwise._replace(momentum=combine((-1.0, proposal.otherwise.momentum)))
+    return proposal._replace(otherwise=kept)
 
 
 def accept_without_randomness(log_likelihood):
@@ -286,20 +280,6 @@ def accept_without_randomness(log_likelihood):
 
 
 # Caches, keys, and what is kept.
-
-
-def with_states(build, change):
-    """A sampler whose proposal is changed: change(state, proposal) -> proposal."""
-
-    def sampler_of(log_likelihood):
-        right = build(log_likelihood)
-
-        def propose(state, noise):
-            return change(state, right.propose(state, noise))
-
-        return core.metropolis_algorithm(right.init, propose, 1)
-
-    return sampler_of
 
 
 def gradient_of_the_rejected(state, proposal):
@@ -358,38 +338,14 @@ def step_size_of_the_state(log_likelihood):
 # Hamiltonian samplers.
 
 
-def same_momentum_for_ever(log_likelihood):
-    right = make_sampler("hmc")(log_likelihood)
-
-    def propose(state, noise):
-        return right.propose(state, normal_like(jax.random.key(0), state.position))
-
-    return core.metropolis_algorithm(right.init, propose, 4)
+def same_noise(state, noise):
+    return normal_like(jax.random.key(0), state.position)
 
 
-def wrong_refreshment(log_likelihood):
+def wrong_refreshment(state, noise):
     """p' = c p + (1 - c) w."""
-    right = samplers.underdamped(log_likelihood, 0.5)
     c = math.exp(-0.5)
-
-    def propose(state, noise):
-        scale = jnp.where(state.has_momentum, (1 - c) / math.sqrt(1 - c * c), 1.0)
-        return right.propose(state, combine((scale, noise)))
-
-    return core.metropolis_algorithm(right.init, propose, 1)
-
-
-def old_gradient_in_the_second_kick(init, log_likelihood, e=0.05):
-    def propose(state, noise):
-        end, momentum = state, noise
-        for _ in range(4):
-            force = combine((1.0, end.gradient), (-1.0, end.position))
-            momentum = combine((1.0, momentum), (e / 2, force))
-            end = init(combine((1.0, end.position), (e, momentum)))
-            momentum = combine((1.0, momentum), (e / 2, force))
-        return core.Proposal(end, state, -energy_change(state, noise, end, momentum))
-
-    return propose
+    return combine((jnp.where(state.has_momentum, (1 - c) / math.sqrt(1 - c * c), 1.0), noise))
 
 
 def turned(first, last, counted):
@@ -584,6 +540,10 @@ def label_pcn(log_likelihood):
     return samplers.pcn(log_likelihood, 0.4)
 
 
+def underdamped(step_size, **options):
+    return lambda log_likelihood: samplers.underdamped(log_likelihood, step_size, **options)
+
+
 MARGINAL, FUNCTION, WEIGHTS = (make_target(coordinates) for coordinates in ("marginal", "function", "weights"))
 PCN, PCNL, MALA, RWMH = (make_sampler(name) for name in ("pcn", "pcnl", "mala", "rwmh"))
 WEIGHTS_PCN = make_sampler("pcn", "weights")
@@ -604,14 +564,14 @@ BUGS = {
     "expanded pCNL ratio of the appendix": Bug(MARGINAL, with_log_ratio(PCNL, expanded_pcnl_ratio(0.6))),
     "equation 5 without the Gaussian factor": Bug(MARGINAL, with_log_ratio(PCN, proposal_ratio_without_prior)),
     "published acceptance without the prior": Bug(edited("reparametrised", log_likelihood=readout_prior_dropped), PCN),
-    "wrong delta": Bug(MARGINAL, gradient_proposal(pcnl_with_delta_equal_to_step_size)),
+    "wrong delta": Bug(MARGINAL, with_noise(PCNL, wrong_delta)),
     "missing prior term in RW-MH": Bug(MARGINAL, with_log_ratio(RWMH, likelihood_difference)),
     "MALA without proposal correction": Bug(MARGINAL, with_log_ratio(MALA, posterior_difference)),
     "pCN with 1 - b in place of sqrt(1 - b^2)": Bug(MARGINAL, pcn_with(1 - 0.5, 0.5)),
     "prior counted twice in pCN": Bug(MARGINAL, with_log_ratio(PCN, posterior_difference)),
-    "HMC without the half kicks": Bug(WEIGHTS, gradient_proposal(hmc_without_last_kick)),
-    "HMC without the prior's energy": Bug(MARGINAL, hmc_with_energy(kinetic_alone)),
-    "underdamped without momentum flip": Bug(WEIGHTS, underdamped_without_flip),
+    "HMC without the half kicks": Bug(WEIGHTS, hmc_with(0.12, without_half_kicks)),
+    "HMC without the prior's energy": Bug(MARGINAL, hmc_with(0.35, energy=without_the_prior)),
+    "underdamped without momentum flip": Bug(WEIGHTS, with_states(underdamped(0.3, friction=0.1), no_flip)),
     "acceptance without randomness": Bug(MARGINAL, accept_without_randomness),
     "stale gradient after a rejection": Bug(MARGINAL, with_states(MALA, gradient_of_the_rejected)),
     "stale gradient after an acceptance": Bug(MARGINAL, with_states(MALA, gradient_of_before)),
@@ -621,10 +581,10 @@ BUGS = {
     "only accepted states are kept": Bug(MARGINAL, accepted_only),
     "step size that depends on the state": Bug(MARGINAL, step_size_of_the_state),
     "variance in place of standard deviation of the noise": Bug(MARGINAL, pcn_with(math.sqrt(1 - 0.25), 0.25)),
-    "momentum never refreshed": Bug(MARGINAL, same_momentum_for_ever),
-    "momentum refreshed by 1 - c": Bug(MARGINAL, wrong_refreshment),
-    "HMC without kinetic energy": Bug(MARGINAL, hmc_with_energy(prior_alone)),
-    "old gradient in the second half kick": Bug(WEIGHTS, gradient_proposal(old_gradient_in_the_second_kick)),
+    "momentum never refreshed": Bug(MARGINAL, with_noise(make_sampler("hmc"), same_noise)),
+    "momentum refreshed by 1 - c": Bug(MARGINAL, with_noise(underdamped(0.5), wrong_refreshment)),
+    "HMC without kinetic energy": Bug(MARGINAL, hmc_with(0.35, energy=without_kinetic_energy)),
+    "old gradient in the second half kick": Bug(WEIGHTS, hmc_with(0.05, old_gradient_in_the_second_kick)),
     "Hilbert-space HMC: work of the last kick": Bug(FUNCTION, turned(0.5, 0.5, counted=False)),
     "Hilbert-space HMC: uneven kicks": Bug(FUNCTION, turned(1.0, 0.0, counted=True)),
     "slice: threshold without a logarithm": Bug(
@@ -665,30 +625,28 @@ BUGS = {
     "readout of least norm": Bug(readout_of_least_norm, label_pcn, "softmax"),
 }
 INVISIBLE = "stale gradient after a rejection"
-"""A wrong force that the acceptance corrects for in part: the law of the chain hardly shows it. ``caches`` does."""
+"""A wrong force that the acceptance corrects for in part: the chain hardly shows it. ``cache_error`` does."""
 
 
 # Mistakes of any size.
 
 
 def too_small_a_ratio(size):
-    return make_target("marginal"), with_log_ratio(
-        make_sampler("pcn"), lambda *step: (1 - size) * likelihood_difference(*step)
-    )
+    return MARGINAL, with_log_ratio(PCN, lambda *step: (1 - size) * likelihood_difference(*step))
 
 
 def too_much_noise(size):
     """Up to a constant, which nothing sees."""
     change = lambda target, u: target.log_likelihood(u) / (1 + size)  # noqa: E731
-    return edited("weights", log_likelihood=change), make_sampler("pcn", "weights")
+    return edited("weights", log_likelihood=change), WEIGHTS_PCN
 
 
 def too_little_of_the_prior(size):
-    def ratio(state, noise, proposal):
+    def ratio(state, proposal):
         change = squared_norm_change(proposal.state.position, state.position)
-        return likelihood_difference(state, noise, proposal) - 0.5 * (1 - size) * change
+        return likelihood_difference(state, proposal) - 0.5 * (1 - size) * change
 
-    return make_target("marginal"), with_log_ratio(make_sampler("rwmh"), ratio)
+    return MARGINAL, with_log_ratio(RWMH, ratio)
 
 
 def too_many_acceptances(size):
@@ -696,12 +654,12 @@ def too_many_acceptances(size):
         right = jnp.minimum(1.0, jnp.exp(likelihood_difference(*step)))
         return jnp.log(right + size * (1 - right))
 
-    return make_target("marginal"), with_log_ratio(make_sampler("pcn"), ratio)
+    return MARGINAL, with_log_ratio(PCN, ratio)
 
 
 def too_coarse_a_likelihood(size):
     change = lambda target, u: size * jnp.round(target.log_likelihood(u) / size)  # noqa: E731
-    return edited("marginal", log_likelihood=change), make_sampler("pcn")
+    return edited("marginal", log_likelihood=change), PCN
 
 
 def too_narrow_open_weights(size):
@@ -710,7 +668,7 @@ def too_narrow_open_weights(size):
     def change(known, noise):
         return known + jnp.sqrt(1 - size) * (noise - basis @ (basis.T @ noise))
 
-    return with_hidden_weights(change), make_sampler("pcn")
+    return with_hidden_weights(change), PCN
 
 
 PARTS = (0.3, 0.1, 0.03, 0.01)

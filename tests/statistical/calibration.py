@@ -1,4 +1,4 @@
-"""Simulation-based calibration (Talts et al. 2018): the truth is nobody special among the draws of its posterior.
+"""Simulation-based calibration (Talts et al. 2018): the truth has a uniform rank among posterior draws.
 
 theta* ~ prior, y ~ p(y | theta*), and a chain on p(theta | y) that starts at another draw of the prior and forgets it
 in a burn-in. If chain and posterior are right, the rank of g(theta*) among L independent draws of g(theta) is uniform

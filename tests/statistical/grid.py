@@ -7,6 +7,7 @@ gradients in single precision.
 ``combinations()`` are all that the package offers of them.
 """
 
+import collections
 import functools
 import zlib
 from collections.abc import Callable, Iterator
@@ -193,7 +194,6 @@ def unequal_functions(theta, y):
 
 
 UNEQUAL_NOISE = noisy_problem(lambda z, psi: ROW_NOISE.noise_at(z)[:, None], numbers(len(X)), unequal_functions)
-unequal_noise_target = targets(likelihood=ROW_NOISE)
 
 # Noise that depends on the inputs by a second readout: z has its level, and a weight for every feature.
 
@@ -270,8 +270,6 @@ def label_functions(weights, y):
 
 
 LABELS = Problem(labelled_draw, label_draw, label_functions, reference=40_000)
-
-
 label_target = targets(LABELLED_NETWORK, LABELLED_X, likelihood="softmax")
 
 # Classification, the scale of the logits not known: theta is (weights, z), and the readout's prior has the scale in it.
@@ -299,14 +297,8 @@ def scaled_functions(theta, y):
     return label_functions(weights, y) | more
 
 
-UNKNOWN_SCALE = Problem(
-    scaled_draw,
-    scaled_data,
-    scaled_functions,
-    to_position=POSITIONS["to_position"],
-    from_position=lambda target, key, u: (target.to_weights(key, u), u.z.scale),
-    reference=40_000,
-)
+SCALED = POSITIONS | {"from_position": lambda target, key, u: (target.to_weights(key, u), u.z.scale)}
+UNKNOWN_SCALE = Problem(scaled_draw, scaled_data, scaled_functions, **SCALED, reference=40_000)
 
 
 # Two hidden layers.
@@ -326,13 +318,8 @@ def deep_functions(weights, y):
     }
 
 
-DEEP = Problem(
-    functools.partial(gaussian_draw, network=DEEP_NETWORK),
-    functools.partial(gaussian_data, network=DEEP_NETWORK),
-    deep_functions,
-    reference=40_000,
-)
-
+DEEP_DRAWS = (functools.partial(draw, network=DEEP_NETWORK) for draw in (gaussian_draw, gaussian_data))
+DEEP = Problem(*DEEP_DRAWS, deep_functions, reference=40_000)
 deep_target = targets(DEEP_NETWORK, noise=NOISE)
 
 # The paper's chain on all weights: most of the hidden ones are lumped in three numbers. theta is what the chain has,
@@ -342,13 +329,8 @@ WIDE_X = np.random.default_rng(3).normal(size=(3, 40))
 WIDE_NETWORK = widebnn.dense(40, [3], "gelu", readout_weight_std=1.5)
 
 
-class AllWeights(NamedTuple):
-    """Hidden weights in the directions of the inputs, the readout, and the hidden weights that are left."""
-
-    seen: jax.Array
-    readout: jax.Array
-    tracked: jax.Array
-    ignored: Lumped
+AllWeights = collections.namedtuple("AllWeights", "seen readout tracked ignored")
+"""Hidden weights in the directions of the inputs, the readout, and the hidden weights that are left."""
 
 
 def input_directions(network, x):
@@ -431,29 +413,17 @@ UNEQUAL = REGRESSION | {"weights": REGRESSION["weights"] | {"auto": 0.12}}
 CLASSIFICATION = {"": dict.fromkeys(SAMPLERS, 0.4) | {"rwmh": 0.3, "pcnl": 0.5, "hmc": 0.3, "auto": 0.3}}
 HIGH_DIMENSION = {"": STEP_SIZES | {"rwmh": 0.15, "mala": 0.4, "underdamped": 0.4, "hmc": 0.3, "auto": 0.7}}
 FEW = ("pcn", "pcnl", "hmc", "auto")
+ALL, SOFTMAX = tuple(COORDINATES), ("weights", "marginal", "function")
+SINGLE_TARGET, MIXED_TARGET = (targets(noise=NOISE, dtype=dtype) for dtype in ("float32", "mixed"))
 SETTINGS = {
-    "known noise": Setting(GAUSSIAN, make_target, tuple(COORDINATES), REGRESSION),
-    "unknown noise": Setting(UNKNOWN_NOISE, unknown_noise_target, tuple(COORDINATES), REGRESSION, length=SHORTER),
-    "noise of every row": Setting(
-        UNEQUAL_NOISE, unequal_noise_target, tuple(COORDINATES), UNEQUAL, FEW, length=SHORTER
-    ),
-    "noise of the inputs": Setting(
-        INPUT_NOISE_PROBLEM, input_noise_target, tuple(COORDINATES), UNEQUAL, FEW, length=SHORTER
-    ),
-    "softmax": Setting(LABELS, label_target, ("weights", "marginal", "function"), CLASSIFICATION, length=SHORTER),
-    "softmax of unknown scale": Setting(
-        UNKNOWN_SCALE,
-        scaled_target,
-        ("weights", "marginal", "function"),
-        CLASSIFICATION,
-        length=SHORTER,
-    ),
+    "known noise": Setting(GAUSSIAN, make_target, ALL, REGRESSION),
+    "unknown noise": Setting(UNKNOWN_NOISE, unknown_noise_target, ALL, REGRESSION, length=SHORTER),
+    "noise of every row": Setting(UNEQUAL_NOISE, targets(likelihood=ROW_NOISE), ALL, UNEQUAL, FEW, length=SHORTER),
+    "noise of the inputs": Setting(INPUT_NOISE_PROBLEM, input_noise_target, ALL, UNEQUAL, FEW, length=SHORTER),
+    "softmax": Setting(LABELS, label_target, SOFTMAX, CLASSIFICATION, length=SHORTER),
+    "softmax of unknown scale": Setting(UNKNOWN_SCALE, scaled_target, SOFTMAX, CLASSIFICATION, length=SHORTER),
     "two hidden layers": Setting(DEEP, deep_target, ("marginal", "function"), REGRESSION, FEW),
     "all weights": Setting(WIDE, lambda coordinates: wide_target, ("function",), HIGH_DIMENSION),
-    "single precision": Setting(
-        SINGLE, targets(noise=NOISE, dtype="float32"), tuple(COORDINATES), REGRESSION, ("pcn", "auto")
-    ),
-    "mixed precision": Setting(
-        GAUSSIAN, targets(noise=NOISE, dtype="mixed"), tuple(COORDINATES), REGRESSION, ("pcnl", "auto")
-    ),
+    "single precision": Setting(SINGLE, SINGLE_TARGET, ALL, REGRESSION, ("pcn", "auto")),
+    "mixed precision": Setting(GAUSSIAN, MIXED_TARGET, ALL, REGRESSION, ("pcnl", "auto")),
 }

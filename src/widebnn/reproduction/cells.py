@@ -31,8 +31,6 @@ START_STEPS = 150
 """Steps of Hilbert-space HMC from the prior to the bulk of the posterior, while it finds its own step size."""
 MOMENTUM_REFRESH = 0.01
 """Share of the momentum's variance that the published Langevin code renews per step."""
-DIMENSIONS = {"weights": ("projection",), "predictions": ("projection",), "f_test": ("test_input", "output")}
-"""Dimensions of the stored variables after chain and draw."""
 LABELS = {
     "pcn": "pCN",
     "pcnl": "pCNL",
@@ -44,6 +42,8 @@ LABELS = {
     "elliptical_slice": "elliptical slice",
 }
 """What each sampler of the experiments is called in figures."""
+_last_start: dict[tuple[Any, ...], Any] = {}
+"""Where the last kind of cells in this process started; a grid runs cells of one kind after each other."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +66,10 @@ class Cell:
     """Checksum of the data set: a result of other data is not this cell's."""
 
     @property
-    def kind(self) -> tuple[str, int, int, int, int]:
-        """Cells of one kind have the same target and can start at the same positions."""
+    def kind(self) -> tuple[Any, ...]:
+        """Cells of one kind have the same target and start at the same positions."""
         own = self.sampler if self.sampler in ("pcnl_published", "marginal_pcn") else ""
-        return own, self.width, self.depth, self.chains, self.seed
+        return self.depth, self.chains, self.width, own, self.seed
 
     @property
     def is_reference(self) -> bool:
@@ -81,13 +81,6 @@ class Cell:
         """A file name that tells the cell from all others of a grid."""
         size = "tuned" if self.step_size is None else f"b{self.step_size:g}"
         return f"{self.sampler}-{size}-w{self.width}-d{self.depth}" + f"-{self.chains}chains" * (self.chains > 1)
-
-    @property
-    def label(self) -> str:
-        """For progress displays."""
-        size = "tuned" if self.step_size is None else f"step size {self.step_size:g}"
-        chains = f", {self.chains} chains" * (self.chains > 1)
-        return f"{self.sampler}, {size}, width {self.width}, depth {self.depth}{chains}"
 
     @property
     def work(self) -> float:
@@ -108,10 +101,10 @@ def data_checksum(dataset: Dataset) -> str:
 def build_target(cell: Cell, dataset: Dataset) -> Posterior:
     """The chain of the paper: on all weights where that is possible (one hidden layer), test inputs carried along."""
     network = dense(dataset.x_train.shape[1], [cell.width] * cell.depth)
-    if cell.sampler == "pcnl_published":
-        return published_pcnl_target(network, dataset.x_train, dataset.y_train, NOISE, dataset.x_test)
-    system = "full" if cell.depth == 1 and cell.sampler != "marginal_pcn" else "function"
     x, y, carry = dataset.x_train, dataset.y_train, dataset.x_test
+    if cell.sampler == "pcnl_published":
+        return published_pcnl_target(network, x, y, NOISE, carry)
+    system = "full" if cell.depth == 1 and cell.sampler != "marginal_pcn" else "function"
     return posterior(network, x, y, noise=NOISE, coordinates=system, carry=carry)
 
 
@@ -124,16 +117,6 @@ def sampler_options(cell: Cell) -> tuple[str, dict[str, Any]]:
             raise WidebnnError("underdamped needs a step size here: its friction follows from it.")
         options["friction"] = -0.5 * math.log1p(-MOMENTUM_REFRESH) / cell.step_size
     return name, options
-
-
-def find_start(cell: Cell, dataset: Dataset, progress: bool | RichProgress | None = False) -> Any:
-    """Find positions of all chains in the bulk of the posterior, the same for all cells of one kind."""
-    options: dict[str, Any] = {"chains": cell.chains, "seed": cell.seed + 1, "progress": progress}
-    target = build_target(cell, dataset)
-    result = sample(target, "auto", steps=1, burn_in=START_STEPS, collect=lambda key, u: {}, **options)
-    if result.interrupted:
-        raise KeyboardInterrupt
-    return result.last
 
 
 def run_cell(
@@ -159,12 +142,20 @@ def run_cell(
         WidebnnError: The sampler needs a step size and the cell has none.
     """
     target = build_target(cell, dataset)
-    if initial is None and cell.start == "posterior":
-        initial = find_start(cell, dataset, progress)
     name, options = sampler_options(cell)
     options |= {"steps": cell.steps, "burn_in": cell.burn_in, "thin": cell.thin, "chains": cell.chains}
-    options |= {"seed": cell.seed, "initial": initial, "progress": progress, "store": store}
-    result = sample(target, name, collect=_collect(target, dataset), **options)
+    options |= {"seed": cell.seed, "progress": progress, "store": store}
+    if initial is None and cell.start == "posterior":
+        key = *cell.kind, data_checksum(dataset)
+        if key not in _last_start:
+            start: dict[str, Any] = {"steps": 1, "burn_in": START_STEPS, "chains": cell.chains, "seed": cell.seed + 1}
+            result = sample(target, "auto", collect=lambda key, u: {}, progress=progress, **start)
+            if result.interrupted:
+                raise KeyboardInterrupt
+            _last_start.clear()
+            _last_start[key] = result.last
+        initial = _last_start[key]
+    result = sample(target, name, collect=_collect(target, dataset), initial=initial, **options)
     if result.interrupted:
         raise KeyboardInterrupt
     return _to_dataset(cell, result, target)
@@ -189,31 +180,24 @@ def _to_dataset(cell: Cell, result: Result, target: Posterior) -> xr.Dataset:
     """Everything that figures and tables need, and the cell itself."""
     draws = result.draws | {name: result.stats[name] for name in ("lp", "acceptance_rate")}
     attributes = {f"cell_{name}": value for name, value in dataclasses.asdict(cell).items() if value not in (None, "")}
-    attributes |= {
-        "dimension": target.dimension,
-        "ms_per_step": result.ms_per_step,
-        "gradients_per_step": result.gradients_per_step,
-        "burn_in_acceptance_rate": result.burn_in_acceptance_rate,
-        "nonfinite_proposals": int(result.stats["nonfinite"].sum()),
-    }
+    attributes |= {"dimension": target.dimension, "nonfinite_proposals": int(result.stats["nonfinite"].sum())}
+    for name in ("ms_per_step", "gradients_per_step", "burn_in_acceptance_rate"):
+        attributes[name] = getattr(result, name)
     if cell.is_reference:
-        attributes["prior_log_likelihood"] = _prior_log_likelihood(target, cell.seed)
+        draw = jax.jit(lambda key: target.log_likelihood(target.sample_reference(key)))
+        with double_precision():
+            prior = [draw(key) for key in jax.random.split(jax.random.key(cell.seed + 1), 64)]
+        attributes["prior_log_likelihood"] = float(np.mean(prior))
+    dimensions = {"weights": ("projection",), "predictions": ("projection",), "f_test": ("test_input", "output")}
     return xr.Dataset(
-        {name: (("chain", "draw", *DIMENSIONS.get(name, ())), values) for name, values in draws.items()},
+        {name: (("chain", "draw", *dimensions.get(name, ())), values) for name, values in draws.items()},
         coords={"draw": cell.burn_in + cell.thin * np.arange(1, result.steps // cell.thin + 1)},
         attrs=attributes,
     )
 
 
-def _prior_log_likelihood(target: Posterior, seed: int) -> float:
-    """Its mean over draws from N(0, I)."""
-    draw = jax.jit(lambda key: target.log_likelihood(target.sample_reference(key)))
-    with double_precision():
-        return float(np.mean([draw(key) for key in jax.random.split(jax.random.key(seed + 1), 64)]))
-
-
 def cell_of(stored: xr.Dataset) -> Cell:
     """Return the cell that a stored run belongs to."""
-    values = {name.removeprefix("cell_"): value for name, value in stored.attrs.items() if name.startswith("cell_")}
-    kinds = {"sampler": str, "start": str, "data": str, "step_size": float}
-    return Cell(**{"step_size": None} | {name: kinds.get(name, int)(value) for name, value in values.items()})
+    values = {name[5:]: value for name, value in stored.attrs.items() if name.startswith("cell_")}
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+    return Cell(**{"step_size": None} | plain)

@@ -1,7 +1,8 @@
 """The paper's diagnostics (section 5.2 and its appendix): effective sample size, R-hat, principal components.
 
-The first two differ from today's practice, which ``widebnn.diagnostics`` follows: no rank normalisation, no
-splitting of chains, autocorrelations cut at the first negative one, and R-hat is a ratio of variances, not its root.
+The first two differ from today's practice, which ``widebnn.diagnostics`` follows: no rank normalisation, no splitting
+of chains, autocorrelations cut at the first negative one, and R-hat is a ratio of variances, not its root. Draws
+have the shape (chains, draws, ...), and there is one number per statistic, NaN where it is not defined.
 """
 
 from __future__ import annotations
@@ -14,12 +15,6 @@ def published_ess(draws: np.ndarray) -> np.ndarray:
     """N / (1 + 2 sum_i (1 - i/N) R_i), autocorrelations R_i cut at the first negative one; summed over chains.
 
     R_i is the estimate of the software that the paper used, sum_t x_t x_{t+i} / (N - i) over the same at i = 0.
-
-    Args:
-        draws: Array of shape (chains, draws, ...).
-
-    Returns:
-        One number per statistic; NaN where a chain is constant, not finite or shorter than two draws.
     """
     n = draws.shape[1]
     centred = draws - draws.mean(axis=1, keepdims=True)
@@ -28,45 +23,29 @@ def published_ess(draws: np.ndarray) -> np.ndarray:
     products = irfft(np.abs(rfft(centred, length, axis=1)) ** 2, length, axis=1)[:, :n]
     with np.errstate(invalid="ignore", divide="ignore"):
         weighted = products / products[:, :1]
-    kept = np.cumsum(weighted < 0, axis=1) == 0
-    sums = np.where(kept, weighted, 0.0)[:, 1:].sum(axis=1)
+    sums = np.where(np.cumsum(weighted < 0, axis=1) == 0, weighted, 0.0)[:, 1:].sum(axis=1)
     moved = np.ptp(draws, axis=1) > 0  # rounding of the mean lets a constant chain look like a moving one
     return np.where(moved, n / (1 + 2 * sums), np.nan).sum(axis=0)
 
 
 def published_rhat(draws: np.ndarray) -> np.ndarray:
-    """((N - 1)/N W + B/N) / W with the variance within chains, W, and N times that of their means, B.
-
-    Args:
-        draws: Array of shape (chains, draws, ...).
-
-    Returns:
-        One number per statistic; NaN where no chain moved, where draws are not finite, or where there are fewer than
-        two chains or draws.
-    """
+    """((N - 1)/N W + B/N) / W with the variance within chains, W, and N times that of their means, B."""
     chains, n = draws.shape[:2]
     if chains < 2 or n < 2:
         return np.full(draws.shape[2:], np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
         within = draws.var(axis=1, ddof=1).mean(axis=0)
-        between = n * draws.mean(axis=1).var(axis=0, ddof=1)
-        ratio = ((n - 1) / n * within + between / n) / within
+        ratio = (n - 1) / n + draws.mean(axis=1).var(axis=0, ddof=1) / within
     return np.where((np.ptp(draws, axis=1) > 0).any(axis=0), ratio, np.nan)
 
 
 def principal_traces(projections: np.ndarray, components: int = 2) -> np.ndarray:
-    """Traces of the leading principal components of the iterates of one chain.
+    """Traces (draws x components) of the leading principal components of the iterates of one chain.
 
     A trace, the coordinate of every iterate along a component, is a left singular vector of the matrix of centred
-    iterates (draws x dimension) times its singular value. Random projections are that matrix times a random one and
-    keep its leading left singular vectors (Halko, Martinsson and Tropp 2011).
-
-    Args:
-        projections: Random projections of the iterates, draws x directions, at least as many as components.
-        components: How many components.
-
-    Returns:
-        draws x components, the first draw on the positive side; NaN where all draws are the same or not finite.
+    iterates (draws x dimension) times its singular value. Random projections (draws x directions) are that matrix times
+    a random one and keep its leading left singular vectors (Halko, Martinsson and Tropp 2011). The first draw is on the
+    positive side.
     """
     if not np.ptp(projections, axis=0).max() > 0:
         return np.full((len(projections), components), np.nan)

@@ -49,21 +49,16 @@ def local_engine(workers: int | None = None) -> Iterator[Engine]:
     """
     workers = max(1, (os.cpu_count() or 1) // 2) if workers is None else check_integer("workers", workers, 1)
     spawn = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory(prefix="widebnn-") as compiled, contextlib.ExitStack() as pools:
-
-        def new_pool() -> concurrent.futures.ProcessPoolExecutor:
-            pool = concurrent.futures.ProcessPoolExecutor(workers, spawn, _start_worker, (compiled,))
-            return pools.enter_context(pool)
-
-        pool = new_pool()
+    pools: list[concurrent.futures.ProcessPoolExecutor] = []
+    with tempfile.TemporaryDirectory(prefix="widebnn-") as compiled, contextlib.ExitStack() as stack:
 
         def submit(*call: Any) -> concurrent.futures.Future[Any]:
-            nonlocal pool
-            try:
-                return pool.submit(*call)
-            except BrokenProcessPool:  # a killed process takes its pool with it
-                pool = new_pool()
-                return pool.submit(*call)
+            with contextlib.suppress(BrokenProcessPool, IndexError):
+                return pools[-1].submit(*call)
+            # There is none yet, or a killed process took its pool with it.
+            pool = concurrent.futures.ProcessPoolExecutor(workers, spawn, _start_worker, (compiled,))
+            pools.append(stack.enter_context(pool))
+            return pool.submit(*call)
 
         def stop() -> None:
             for child in multiprocessing.active_children():
@@ -95,14 +90,12 @@ def ray_engine(address: str | None = None) -> Iterator[Engine]:
         import ray
     except ImportError:
         raise WidebnnError("the engine 'ray' needs Ray: pip install 'widebnn[ray]'.") from None
-    own = not ray.is_initialized()
-    if own:
+    if own := not ray.is_initialized():
         _connect(ray, address)
     flags = {name: os.environ[name] for name in ("XLA_FLAGS", "NPROC") if name in os.environ}
-    environment = {"runtime_env": {"env_vars": flags}} if flags else {}
-    remote: Any = ray.remote
-    retries = {"max_retries": ATTEMPTS - 1, "retry_exceptions": True}
-    task = remote(num_cpus=1, **retries, **environment)(lambda function, *rest: function(*rest))
+    options: dict[str, Any] = {"runtime_env": {"env_vars": flags}} if flags else {}
+    options |= {"num_cpus": 1, "max_retries": ATTEMPTS - 1, "retry_exceptions": True}
+    task: Any = ray.remote(**options)(lambda function, *rest: function(*rest))
     running: list[Any] = []
 
     def submit(*call: Any) -> concurrent.futures.Future[Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import textwrap
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,6 @@ STYLES = {
     "hilbert_hmc": ("#000000", "*"),
     "elliptical_slice": ("#E69F00", "P"),
 }
-SHORT = {
-    "lmc": "LMC\n(as printed)",
-    "underdamped": "LMC\n(as coded)",
-    "marginal_pcn": "pCN, marginal-\nconditional",
-    "pcnl_published": "pCNL, published\npotential",
-}
-"""Labels for narrow places, where they differ."""
-PUBLISHED_AS = {"lmc": "lmc", "underdamped": "lmc", "pcn": "pcn", "pcnl": "pcnl", "pcnl_published": "pcnl"}
 FLOOR = 1e-4
 """Smallest number of effective samples that is shown on a logarithmic axis."""
 
@@ -44,17 +37,16 @@ def draw_figures(rows: list[Row], results: list[xr.Dataset], rhat: list[Row], pu
     main = [row for row in rows if is_main(row)]
     sizes = sorted({row["step_size"] for row in main}, reverse=True)
     if main:
-        drawn["acceptance"] = width_figure(main, sizes, ("acceptance",), published)
-        drawn["ess"] = width_figure(main, sizes, STATISTICS, published)
+        drawn["acceptance"] = _width_figure(main, sizes, ("acceptance",), published)
+        drawn["ess"] = _width_figure(main, sizes, STATISTICS, published)
     if rhat:
-        drawn["rhat"] = rhat_figure(rhat)
-    single = [s for s in results if cell_of(s).chains == 1 and cell_of(s).depth == 1]
+        drawn["rhat"] = _rhat_figure(rhat)
     for size in sizes:
-        drawn[f"traces-{size:g}"] = traces_figure(single, size)
+        drawn[f"traces-{size:g}"] = _traces_figure(results, size)
     if any(row["sampler"] in ("hilbert_hmc", "elliptical_slice") for row in rows):
-        drawn["speed"] = speed_figure(rows)
+        drawn["speed"] = _speed_figure(rows)
     if any(row.get("limit") for row in rows):
-        drawn["distance"] = distance_figure(rows)
+        drawn["distance"] = _distance_figure(find([row for row in rows if row.get("limit")], sampler="hilbert_hmc"))
     return drawn
 
 
@@ -70,13 +62,14 @@ def size_axis(axis: Axes, sizes: Iterable[int], label: str = "width (hidden unit
     axis.set_axisbelow(True)
 
 
-def legend(figure: Figure, axes: Any) -> None:
-    """One legend for all panels, below them."""
+def legend(figure: Figure, axes: Any) -> Figure:
+    """The figure, with one legend for all panels below them."""
     columns = max(1, int(figure.get_figwidth() / 2.7))
     entries: dict[str, Any] = {}
     for axis in np.ravel(axes):
         entries |= {name: handle for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False)
+    return figure
 
 
 def _panels(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, np.ndarray]:
@@ -84,54 +77,52 @@ def _panels(rows: int, columns: int, width: float, height: float, **options: Any
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def _line(axis: Axes, rows: list[Row], value: Callable[[Row], float], sampler: str) -> None:
+def _line(axis: Axes, rows: list[Row], values: Iterable[float], sampler: str) -> None:
     colour, marker = STYLES[sampler]
     style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 6, "linewidth": 1.8}
-    axis.plot([row["width"] for row in rows], [value(row) for row in rows], label=LABELS[sampler], **style)
+    axis.plot([row["width"] for row in rows], list(values), label=LABELS[sampler], **style)
 
 
-def _published(axis: Axes, quantity: str, main: list[Row], size: float, floor: float = 0.0) -> None:
+def _published(axis: Axes, quantity: str, here: list[Row], size: float, floor: float) -> None:
     """Published values as hollow markers."""
-    samplers = {PUBLISHED_AS.get(row["sampler"]) for row in find(main, step_size=size)}
+    ours = {"underdamped": "lmc", "pcnl_published": "pcnl"}
+    samplers = {ours.get(row["sampler"], row["sampler"]) for row in here}
     for sampler in ("lmc", "pcn", "pcnl"):
         if sampler in samplers and (values := VALUES.get((quantity, sampler, size))):
             colour, marker = STYLES[sampler]
-            style: dict[str, Any] = {"marker": marker, "markersize": 10, "mfc": "none", "mec": colour}
+            style: dict[str, Any] = {"marker": marker, "markersize": 10, "mfc": "none", "mec": colour, "ls": "none"}
             label = f"{LABELS[sampler].split(' (')[0]}, published"
-            axis.plot(WIDTHS[quantity], np.maximum(values, floor), linestyle="none", label=label, **style)
+            axis.plot(WIDTHS[quantity], np.maximum(values, floor), label=label, **style)
 
 
-def width_figure(main: list[Row], sizes: list[float], quantities: tuple[str, ...], published: bool) -> Figure:
+def _width_figure(main: list[Row], sizes: list[float], quantities: tuple[str, ...], published: bool) -> Figure:
     """Figures 1 and 2: acceptance, or effective samples per stored draw, against width, one panel per step size.
 
     Dotted lines are effective samples by the paper's own definition.
     """
     are_rates = quantities == ("acceptance",)
+    floor = 0.0 if are_rates else FLOOR
     figure, axes = _panels(len(quantities), len(sizes), 4.2, 1.2 + 3.6 * len(quantities), sharey="row")
     for line, quantity in zip(axes, quantities, strict=True):
-
-        def shown(row: Row, quantity: str = quantity) -> float:
-            return row[quantity] if are_rates else max(best_ess(row, quantity), FLOOR)
-
         for axis, size in zip(line, sizes, strict=True):
             for sampler, (colour, _) in STYLES.items():
                 if here := find(main, sampler=sampler, step_size=size):
-                    _line(axis, here, shown, sampler)
+                    shown = [row[quantity] if are_rates else best_ess(row, quantity) for row in here]
+                    _line(axis, here, np.maximum(shown, floor), sampler)
                     if not are_rates:
-                        own = np.maximum([row[quantity]["ess"] for row in here], FLOOR)
+                        own = np.maximum([row[quantity]["ess"] for row in here], floor)
                         axis.plot([row["width"] for row in here], own, color=colour, linewidth=0.9, linestyle=":")
             if published:
-                _published(axis, quantity, main, size, 0.0 if are_rates else FLOOR)
+                _published(axis, quantity, find(main, step_size=size), size, floor)
             size_axis(axis, sorted({row["width"] for row in main}), log_y=not are_rates)
             axis.set_title(f"{quantity}, step size {size:g}")
         line[0].set_ylabel("acceptance rate" if are_rates else "effective samples per stored draw")
     if are_rates:
         axes[0, 0].set_ylim(-0.03, 1.03)
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
-def rhat_figure(rows: list[Row]) -> Figure:
+def _rhat_figure(rows: list[Row]) -> Figure:
     """R-hat of three chains against the number of steps, one panel per width."""
     widths = sorted({row["width"] for row in rows})
     figure, axes = _panels(1, len(widths), 3.6, 4.4, sharey=True)
@@ -145,13 +136,13 @@ def rhat_figure(rows: list[Row]) -> Figure:
         axis.set(title=f"width {width}", xlabel="steps", yscale="log")
         axis.grid(color="#dddddd", linewidth=0.8)
     axes[0, 0].set_ylabel("R-hat (ratio of variances)")
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
-def traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
+def _traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
     """The first two principal components of the iterates against the step, samplers x widths."""
-    cells = {(cell_of(s).sampler, cell_of(s).width): s for s in results if cell_of(s).step_size == step_size}
+    main = [(cell, stored) for stored in results if (cell := cell_of(stored)).chains == 1 and cell.depth == 1]
+    cells = {(cell.sampler, cell.width): stored for cell, stored in main if cell.step_size == step_size}
     samplers = [name for name in STYLES if any(key[0] == name for key in cells)]
     widths = sorted({width for _, width in cells})
     figure, axes = _panels(len(samplers), len(widths), 2.7, 1.9 * len(samplers) + 0.8, sharex="col")
@@ -166,45 +157,38 @@ def traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
     for axis, width in zip(axes[0], widths, strict=True):
         axis.set_title(f"width {width}", fontsize=10)
     for axis, sampler in zip(axes[:, 0], samplers, strict=True):
-        axis.set_ylabel(SHORT.get(sampler, LABELS[sampler]), fontsize=9)
+        axis.set_ylabel(textwrap.fill(LABELS[sampler].removesuffix(" (another distribution)"), 16), fontsize=9)
     figure.supxlabel("step", fontsize=10)
     figure.suptitle(f"Principal components of the iterates, step size {step_size:g}")
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
-def speed_figure(rows: list[Row]) -> Figure:
+def _speed_figure(rows: list[Row]) -> Figure:
     """Beyond the paper: effective samples per second, the best step size of each sampler."""
     main = [row for row in rows if row["chains"] == 1 and row["depth"] == 1]
     widths = sorted({row["width"] for row in main})
     figure, axes = _panels(1, 2, 4.7, 4.8, sharey=True)
     for axis, statistic in zip(axes[0], STATISTICS, strict=True):
-
-        def speed(row: Row, statistic: str = statistic) -> float:
-            return max(row[statistic]["ess_per_second"], FLOOR)
-
         for sampler in STYLES:
-            groups = (find(main, sampler=sampler, width=width) for width in widths)
-            if best := [max(here, key=speed) for here in groups if here]:
-                _line(axis, best, speed, sampler)
+            groups = [here for width in widths if (here := find(main, sampler=sampler, width=width))]
+            if groups:
+                best = [max(row[statistic]["ess_per_second"] for row in here) for here in groups]
+                _line(axis, [here[0] for here in groups], np.maximum(best, FLOOR), sampler)
         size_axis(axis, widths)
         axis.set_title(f"{statistic}, best step size of each sampler")
     axes[0, 0].set_ylabel("effective samples per second (mean of 100 projections)")
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)
 
 
-def distance_figure(rows: list[Row]) -> Figure:
+def _distance_figure(rows: list[Row]) -> Figure:
     """Beyond the paper: how far the posterior is from N(0, I) and from the infinite-width posterior."""
-    here = find([row for row in rows if row.get("limit")], sampler="hilbert_hmc")
-    widths = [row["width"] for row in here]
+    widths = [row["width"] for row in rows]
     figure, axes = _panels(1, 2, 4.7, 4.4)
     left, right = axes[0]
-    _line(left, here, lambda row: row["jeffreys"], "hilbert_hmc")
-    _line(right, here, lambda row: row["limit"]["mean"], "hilbert_hmc")
-    errors = [1 / np.sqrt(row["steps"] / row["thin"]) for row in here]
-    label = "Monte Carlo error of as many independent draws"
-    right.plot(widths, errors, color="#777777", linestyle="--", label=label)
+    _line(left, rows, (row["jeffreys"] for row in rows), "hilbert_hmc")
+    _line(right, rows, (row["limit"]["mean"] for row in rows), "hilbert_hmc")
+    errors = [1 / np.sqrt(row["steps"] / row["thin"]) for row in rows]
+    right.plot(widths, errors, color="#777777", ls="--", label="Monte Carlo error of as many independent draws")
     for axis in (left, right):
         size_axis(axis, widths)
         axis.yaxis.set_major_formatter("{x:g}")
@@ -213,5 +197,4 @@ def distance_figure(rows: list[Row]) -> Figure:
             axis.yaxis.set_minor_formatter("{x:g}")
     left.set(title="from N(0, I)", ylabel="Jeffreys divergence (nats)")
     right.set(title="from the infinite-width posterior", ylabel="RMS difference of means / spread")
-    legend(figure, axes)
-    return figure
+    return legend(figure, axes)

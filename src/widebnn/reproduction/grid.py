@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_args
@@ -16,19 +15,14 @@ import xarray as xr
 from rich.progress import Progress as RichProgress
 
 from widebnn.data import Dataset
-from widebnn.errors import WidebnnError
 from widebnn.names import Reproduction
-from widebnn.reproduction.cells import Cell, build_target, data_checksum, find_start, run_cell
+from widebnn.reproduction.cells import Cell, data_checksum, run_cell
 from widebnn.reproduction.engines import Engine, local_engine
 from widebnn.reproduction.published import RHAT_STEP_SIZE
 from widebnn.reproduction.sweep import sweep
-from widebnn.runs.files import DamageError, make_folder, output, read_record, write_bytes, write_record
-from widebnn.sampling.placement import position_shapes
 
 EXPERIMENTS = tuple(name for name in get_args(Reproduction) if name != "all")
 PAPER_SAMPLERS = ("lmc", "underdamped", "pcn", "pcnl")
-BEYOND = ("marginal_pcn", "pcnl_published", "hilbert_hmc", "elliptical_slice")
-RHAT_CHAINS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,12 +87,12 @@ def plan(
     Returns:
         The cells that are needed, each once, cheapest first.
     """
-    chosen = tuple(samplers or PAPER_SAMPLERS + BEYOND)
+    chosen = None if samplers is None else tuple(samplers)
     widths, step_sizes = tuple(widths or scale.widths), tuple(step_sizes or scale.step_sizes)
     cells: dict[str, Cell] = {}
 
     def add(sampler: str, step_size: float | None, width: int, depth: int = 1, **changed: Any) -> None:
-        if sampler in chosen:
+        if not chosen or sampler in chosen:
             sizes = {"steps": scale.steps_at(width), "burn_in": scale.burn_in, "thin": scale.thin} | changed
             # The published potential is never far from its bulk: the whitened readout always fits.
             start = "prior" if sampler == "pcnl_published" else scale.start
@@ -111,7 +105,7 @@ def plan(
             add(sampler, step_size, width)
     if "rhat" in wanted:
         for sampler, width in itertools.product(PAPER_SAMPLERS, scale.rhat_widths):
-            add(sampler, RHAT_STEP_SIZE, width, steps=max(scale.rhat_steps), burn_in=0, chains=RHAT_CHAINS)
+            add(sampler, RHAT_STEP_SIZE, width, steps=max(scale.rhat_steps), burn_in=0, chains=3)
     if "beyond" in wanted:
         fast = {"steps": scale.fast_steps, "burn_in": scale.fast_steps, "thin": 1}
         for width in widths:
@@ -146,14 +140,10 @@ def run_grid(
     Returns:
         The results by name, without those of cells that failed.
     """
-    # Cells of one kind follow each other: they share compiled programs.
-    ordered = sorted(cells, key=lambda cell: (cell.depth, cell.chains, cell.width, cell.kind, cell.work))
-    run = functools.partial(run_one, dataset, folder)
+    # Cells of one kind follow each other: they share compiled programs and where they start.
+    ordered = sorted(cells, key=lambda cell: (cell.kind, cell.work))
     with contextlib.nullcontext(engine) if engine is not None else local_engine() as chosen:
-        results = sweep(with_data(ordered, dataset), run, folder, chosen, say)
-    for path in (folder / "cells").glob("start-*"):
-        path.unlink()
-    return results
+        return sweep(with_data(ordered, dataset), functools.partial(_run_one, dataset), folder, chosen, say)
 
 
 def with_data(cells: Iterable[Cell], dataset: Dataset) -> dict[str, Cell]:
@@ -162,48 +152,8 @@ def with_data(cells: Iterable[Cell], dataset: Dataset) -> dict[str, Cell]:
     return {cell.name: dataclasses.replace(cell, data=checksum) for cell in cells}
 
 
-def run_one(dataset: Dataset, folder: Path, cell: Cell, store: Path, progress: RichProgress) -> xr.Dataset:
-    """Run a cell from the start that it shares with others of its kind."""
+def _run_one(dataset: Dataset, cell: Cell, store: Path, progress: RichProgress) -> xr.Dataset:
     try:
-        start = _shared_start(cell, dataset, folder, progress) if cell.start == "posterior" else None
-        return run_cell(cell, dataset, progress, start, store)
+        return run_cell(cell, dataset, progress, store=store)
     finally:
         jax.clear_caches()
-
-
-def _shared_start(cell: Cell, dataset: Dataset, folder: Path, progress: RichProgress) -> Any:
-    """Found by the first cell of its kind, and kept for the others."""
-    path = folder / "cells" / f"start-{'-'.join(map(str, cell.kind))}"
-    leaves, structure = jax.tree.flatten(position_shapes(build_target(cell, dataset)))
-    if path.exists():
-        with contextlib.suppress(DamageError, OSError, KeyError):
-            arrays = read_record(path, "start").arrays
-            return jax.tree.unflatten(structure, [arrays[str(i)] for i in range(len(leaves))])
-    start = find_start(cell, dataset, progress)
-    write_record(path, {"kind": "start"}, {str(i): leaf for i, leaf in enumerate(jax.tree.leaves(start))})
-    return start
-
-
-def write_config(folder: Path, config: dict[str, Any]) -> None:
-    """Record the settings of a folder, and refuse to mix results of two settings in it.
-
-    Args:
-        folder: Where results are kept; it is created.
-        config: Settings and the checksum of the data, as JSON has them.
-
-    Raises:
-        WidebnnError: The folder holds results of other settings or data, or its record is corrupted.
-    """
-    make_folder(folder)
-    path = folder / "config.json"
-    if not path.exists():
-        with output(path):
-            write_bytes(path, json.dumps(config, indent=1).encode() + b"\n")
-        return
-    try:
-        old = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise WidebnnError(f"{path} is corrupted ({error}); remove it or choose another --out.") from None
-    changed = ", ".join(f"{name} = {old.get(name)!r}" for name in config if old.get(name) != config[name])
-    if changed:
-        raise WidebnnError(f"{folder} holds a run with {changed}; choose another --out, or the same settings and data.")

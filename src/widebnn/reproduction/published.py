@@ -6,19 +6,7 @@ burn-in 20 000 of a million steps. The axis of figure 1 says 2096 and 4192 where
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Published(NamedTuple):
-    """One published number."""
-
-    quantity: str
-    """``acceptance``; ``weights`` or ``predictions`` for effective samples per stored draw; ``rhat``."""
-    sampler: str
-    step_size: float
-    width: int
-    value: float
-
+from typing import Any
 
 RHAT_STEP_SIZE = 0.1
 WIDTHS = {
@@ -49,13 +37,14 @@ VALUES = {
     ("rhat", "lmc", RHAT_STEP_SIZE): (1.0023, 1.041),
     ("rhat", "pcnl", RHAT_STEP_SIZE): (1.002, 1.002),
 }
-"""By quantity, sampler and step size, one value for each of WIDTHS; R-hat of three chains after 20 000 steps."""
+"""By quantity (``weights`` and ``predictions``: effective samples per stored draw), sampler and step size, a value for
+each of WIDTHS; R-hat of three chains after 20 000 steps."""
 
 
-def published_numbers() -> list[Published]:
-    """Return all published numbers."""
+def published_numbers() -> list[dict[str, Any]]:
+    """Every published number: quantity, sampler, step_size, width and value."""
     return [
-        Published(*key, width, value)
-        for key, values in VALUES.items()
-        for width, value in zip(WIDTHS[key[0]], values, strict=True)
+        {"quantity": quantity, "sampler": sampler, "step_size": size, "width": width, "value": value}
+        for (quantity, sampler, size), values in VALUES.items()
+        for width, value in zip(WIDTHS[quantity], values, strict=True)
     ]

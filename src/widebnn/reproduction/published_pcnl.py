@@ -56,14 +56,11 @@ class PublishedCoordinates(FunctionCoordinates):
         gram = psi.astype(jnp.float64) @ psi.T.astype(jnp.float64)
         identity = jnp.eye(len(gram))
         factor = lower_factor(gram + noise**2 * identity)
-
-        def solve(b: Any) -> Any:
-            return solve_lower(factor, solve_lower(factor, b), transpose=True)
-
         # Psi mu = G K^-1 y, and s^2 (I - s^2 K^-1) = s^2 G K^-1.
-        covariance = noise**2 * gram @ solve(identity)
-        root = lower_factor(0.5 * (covariance + covariance.T) + JITTER * noise**2 * identity)
-        return gram @ solve(y.astype(jnp.float64)) + root @ c.seen.astype(jnp.float64), gram
+        smoother = gram @ solve_lower(factor, solve_lower(factor, identity), transpose=True)
+        covariance = noise**2 * 0.5 * (smoother + smoother.T)
+        root = lower_factor(covariance + JITTER * noise**2 * identity)
+        return smoother @ y.astype(jnp.float64) + root @ c.seen.astype(jnp.float64), gram
 
     def log_density(self, likelihood: Likelihood, y: jax.Array, c: Any, z: Any) -> jax.Array:
         """-|Y - f|^2 / (2 s^2)."""
@@ -71,9 +68,7 @@ class PublishedCoordinates(FunctionCoordinates):
         f, _ = self._fitted(noise, self.features(c), y, c)
         return -0.5 * jnp.sum((y - f) ** 2) / noise**2
 
-    def readout(  # type: ignore[override]
-        self, likelihood: Likelihood, psi: jax.Array, y: jax.Array, c: Any, z: Any
-    ) -> KnownReadout:
+    def readout(self, likelihood: Likelihood, psi: Any, y: Any, c: Any, z: Any) -> Any:
         """theta = z + Psi' G^-1 (f - Psi z), whose rest z the chain carries."""
         f, gram = self._fitted(likelihood.noise_at(z), psi, y, c)
         wide, rest = psi.astype(jnp.float64), c.unseen.astype(jnp.float64)
@@ -81,11 +76,9 @@ class PublishedCoordinates(FunctionCoordinates):
         return KnownReadout(theta.astype(self.x.dtype))
 
 
-def published_pcnl_target(
-    network: DenseNetwork, x: np.ndarray, y: np.ndarray, noise: float, carry: np.ndarray
-) -> Posterior:
+def published_pcnl_target(network: DenseNetwork, x: Any, y: Any, noise: float, carry: Any) -> Posterior:
     """Not the posterior: exp(-misfit) against N(0, I) over function values and the whitened readout."""
     inputs, targets = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
     system = PublishedCoordinates(network, inputs, y.shape[1], np.asarray(carry, np.float32))
-    options = {"likelihood": Gaussian(noise), "coordinates": system, "dtype": "float32"}
-    return Posterior(network=network, x=inputs, y=targets, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"likelihood": Gaussian(noise), "coordinates": system, "dtype": "float32"}
+    return Posterior(network=network, x=inputs, y=targets, **options)

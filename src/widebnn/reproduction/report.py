@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -16,8 +17,15 @@ from markdown_it import MarkdownIt
 
 from widebnn.data import Dataset
 from widebnn.diagnostics.summary import installed_versions
-from widebnn.reproduction import analysis
-from widebnn.reproduction.analysis import STATISTICS, find
+from widebnn.reproduction.analysis import (
+    STATISTICS,
+    Row,
+    compare,
+    distance_from_limit,
+    find,
+    rhat_against_steps,
+    summarise_cells,
+)
 from widebnn.reproduction.cells import LABELS, NOISE, cell_of
 from widebnn.reproduction.claims import claims
 from widebnn.reproduction.figures import draw_figures
@@ -28,11 +36,7 @@ INTRODUCTION = """# Function-space MCMC for wide Bayesian networks, re-run
 
 The experiments of Pezzetti, Favaro and Peluchetti (AISTATS 2025), recomputed with the corrected formulas by widebnn."""
 NOTES = """Means over 100 projections. Bulk and tail are ArviZ's rank-normalised effective sample sizes. Per step, per
-gradient and per second follow from the pooled value where there is one, else from the paper's.
-
-## Environment
-
-"""
+gradient and per second follow from the pooled value where there is one, else from the paper's.\n\n## Environment\n\n"""
 CAPTIONS = {
     "acceptance": "Acceptance rate against width (figure 1 of the paper).{hollow}",
     "ess": "Effective samples per stored draw (figure 2 of the paper). Lines: autocorrelations pooled over 100 random "
@@ -61,58 +65,36 @@ CELL_COLUMNS = {
     "ess_per_gradient": "ESS/gradient",
     "ess_per_second": "ESS/s",
 }
-TEMPLATE = Path(__file__).with_name("report_template.html")
 
 
-def write_report(
-    folder: Path, results: dict[str, xr.Dataset], dataset: Dataset, scale: Scale, config: dict[str, Any]
-) -> dict[str, Any]:
-    """Write figures (PNG and PDF), summary.json and report.html of finished cells.
-
-    Args:
-        folder: Where to write them.
-        results: Finished cells by name.
-        dataset: What they were run on.
-        scale: How large they are.
-        config: Settings of the run.
-
-    Returns:
-        The contents of summary.json, with NaN where that has null.
-    """
+def write_report(folder: Path, results: dict[str, xr.Dataset], dataset: Dataset, scale: Scale, config: Row) -> Row:
+    """Write figures (PNG and PDF), summary.json and report.html of finished cells; return the summary."""
     stored = list(results.values())
-    rows = [analysis.summarise_cell(each) for each in stored]
-    analysis.add_pooled_ess(rows, stored)
+    rows = summarise_cells(stored)
     for row, each in zip(rows, stored, strict=True):
         if "jeffreys" in row:
-            row["limit"] = analysis.distance_from_limit(each, dataset)
-    rhat = [analysis.rhat_against_steps(each, scale.rhat_steps) for each in stored if cell_of(each).chains > 1]
-    summary = {
-        "config": config,
-        "scale": dataclasses.asdict(scale),
-        "cells": rows,
-        "rhat": rhat,
-        "compared": analysis.compare(rows, rhat) if _is_paper_data(config) else [],
-        "claims": claims(rows, rhat),
-        "versions": installed_versions(),
-    }
+            row["limit"] = distance_from_limit(each, dataset)
+    rhat = [rhat_against_steps(each, scale.rhat_steps) for each in stored if cell_of(each).chains > 1]
+    compared = compare(rows, rhat) if _is_paper_data(config) else []
+    summary = {"config": config, "scale": dataclasses.asdict(scale), "cells": rows, "rhat": rhat, "compared": compared}
+    summary |= {"claims": claims(rows, rhat), "versions": installed_versions()}
     figures = draw_figures(rows, stored, rhat, _is_paper_data(config))
     with output(folder):
-        for name, figure in figures.items():
-            for kind in ("png", "pdf"):
-                content = io.BytesIO()
-                figure.savefig(content, format=kind, dpi=140)
-                write_bytes(folder / f"{name}.{kind}", content.getvalue())
+        for (name, figure), kind in itertools.product(figures.items(), ("png", "pdf")):
+            content = io.BytesIO()
+            figure.savefig(content, format=kind, dpi=140)
+            write_bytes(folder / f"{name}.{kind}", content.getvalue())
         plain = json.loads(json.dumps(summary), parse_constant=lambda _: None)  # JSON has no NaN
         write_bytes(folder / "summary.json", json.dumps(plain, indent=1).encode() + b"\n")
-        markdown = report_page(summary, {name: f"{name}.png" for name in figures})
-        write_bytes(folder / "report.html", to_html(markdown, folder).encode())
+        markdown = _report_page(summary, {name: f"{name}.png" for name in figures})
+        write_bytes(folder / "report.html", _to_html(markdown, folder).encode())
     return summary
 
 
-def report_page(summary: dict[str, Any], figures: Mapping[str, str]) -> str:
+def _report_page(summary: Row, figures: Mapping[str, str]) -> str:
     """Markdown of the report: settings, results, and a row for each cell."""
     settings = {**summary["config"], "noise": NOISE, **summary["scale"]}
-    shown = [[name, ", ".join(map(str, v)) if isinstance(v, (list, tuple)) else str(v)] for name, v in settings.items()]
+    shown = [[name, ", ".join(map(str, v)) if isinstance(v, tuple) else str(v)] for name, v in settings.items()]
     parts = [INTRODUCTION, f"## Settings\n\n{table(['setting', 'value'], shown, '---')}"]
     parts += results_sections(summary, figures)
     header = ["cell", "acceptance", "ms/step", *CELL_COLUMNS.values()]
@@ -125,7 +107,7 @@ def report_page(summary: dict[str, Any], figures: Mapping[str, str]) -> str:
     return "\n\n".join([*parts, f"{NOTES}{versions(summary)}; seed {summary['config']['seed']}.\n"])
 
 
-def results_sections(summary: dict[str, Any], figures: Mapping[str, str], reasons: str = "") -> list[str]:
+def results_sections(summary: Row, figures: Mapping[str, str], reasons: str = "") -> list[str]:
     """Markdown of claims, figures (paths by name), published numbers beside ours, and what goes beyond the paper."""
     hollow = " Hollow markers: values read off the published figure." if _is_paper_data(summary["config"]) else ""
     parts = []
@@ -140,10 +122,10 @@ def results_sections(summary: dict[str, Any], figures: Mapping[str, str], reason
     return [*parts, *([reasons] if reasons else []), _beyond_section(summary["cells"])]
 
 
-def _nearness(rows: list[dict[str, Any]]) -> str:
+def _nearness(rows: list[Row]) -> str:
     """How far our acceptance rates are from the published ones."""
-    judged = [row for row in rows if row["quantity"] == "acceptance" and row["ours_sampler"] in WITHIN]
-    judged.sort(key=lambda row: list(WITHIN).index(row["ours_sampler"]))
+    names = [row["ours_sampler"] if row["quantity"] == "acceptance" else "" for row in rows]
+    judged = [row for wanted in WITHIN for name, row in zip(names, rows, strict=True) if name == wanted]
     far = [
         f"- {LABELS[row['ours_sampler']]} at step size {row['step_size']:g}, width {row['width']}: "
         f"published {row['value']:g}, ours {row['ours']:.3f}"
@@ -155,7 +137,7 @@ def _nearness(rows: list[dict[str, Any]]) -> str:
     return text + (" The others:\n\n" + "\n".join(far) if far else "")
 
 
-def _published_section(rows: list[dict[str, Any]], quantity: str) -> str:
+def _published_section(rows: list[Row], quantity: str) -> str:
     """Published values and ours, one line per sampler and step size, widths across."""
     here = [row for row in rows if row["quantity"] == quantity]
     widths = sorted({row["width"] for row in here})
@@ -164,7 +146,7 @@ def _published_section(rows: list[dict[str, Any]], quantity: str) -> str:
 
     def add(label: str, key: str, **wanted: Any) -> None:
         values = {row["width"]: row.get(key) for row in find(here, **wanted)}
-        if label not in lines and any(value is not None for value in values.values()):
+        if any(value is not None for value in values.values()):
             lines[label] = [label, *(number(values.get(width)) for width in widths)]
 
     for row in here:
@@ -173,11 +155,10 @@ def _published_section(rows: list[dict[str, Any]], quantity: str) -> str:
         add(published, "value", sampler=row["sampler"], step_size=size)
         for key, kind in kinds.items():
             add(f"{LABELS[name]}, {size:g}, {kind}", key, ours_sampler=name, step_size=size)
-    header = ["sampler, step size", *map(str, widths)]
-    return f"### {QUANTITIES[quantity]}\n\n{table(header, lines.values())}"
+    return f"### {QUANTITIES[quantity]}\n\n{table(['sampler, step size', *map(str, widths)], lines.values())}"
 
 
-def _beyond_section(rows: list[dict[str, Any]]) -> str:
+def _beyond_section(rows: list[Row]) -> str:
     """Effective samples per second, and depth."""
     flat = [row for row in rows if row["chains"] == 1 and row["depth"] == 1]
     widths = sorted({row["width"] for row in flat})
@@ -198,7 +179,7 @@ def _beyond_section(rows: list[dict[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
-def to_html(markdown: str, folder: Path) -> str:
+def _to_html(markdown: str, folder: Path) -> str:
     """One HTML file from a page in Markdown, with the pictures of the folder inside and nothing from outside."""
 
     def picture(found: re.Match[str]) -> str:
@@ -211,7 +192,8 @@ def to_html(markdown: str, folder: Path) -> str:
     body = re.sub(r"(?s)<table>.*?</table>", r'<div class="scroll">\g<0></div>', body)
     body = body.replace("<td>confirmed</td>", '<td class="yes">confirmed</td>')
     body = re.sub("<td>(not confirmed|depends on [^<]*)</td>", r'<td class="no">\1</td>', body)
-    return TEMPLATE.read_text(encoding="utf-8").replace("<!-- BODY -->", body)
+    template = Path(__file__).with_name("report_template.html")
+    return template.read_text(encoding="utf-8").replace("<!-- BODY -->", body)
 
 
 def table(header: list[str], rows: Iterable[list[str]], alignment: str = "---:") -> str:
@@ -227,10 +209,10 @@ def number(value: float | None) -> str:
     return f"{value:.3f}" if value > 1 else "0" if value < 1e-4 else f"{value:.2g}"
 
 
-def versions(summary: dict[str, Any]) -> str:
+def versions(summary: Row) -> str:
     """Names and versions of what made the run."""
     return ", ".join(f"{name} {number}" for name, number in summary["versions"].items())
 
 
-def _is_paper_data(config: dict[str, Any]) -> bool:
+def _is_paper_data(config: Row) -> bool:
     return config["data"] == "cifar10" and config["n_train"] == 256

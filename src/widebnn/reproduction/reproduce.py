@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterable, Sequence
@@ -13,9 +14,9 @@ from widebnn.data import load_dataset
 from widebnn.errors import WidebnnError, check_choice, check_integer, check_real
 from widebnn.reproduction.cells import LABELS, data_checksum
 from widebnn.reproduction.engines import engine_named
-from widebnn.reproduction.grid import EXPERIMENTS, SCALES, plan, run_grid, write_config
+from widebnn.reproduction.grid import EXPERIMENTS, SCALES, plan, run_grid
 from widebnn.reproduction.report import write_report
-from widebnn.runs.files import locked
+from widebnn.runs.files import locked, make_folder, output, write_bytes
 
 log = logging.getLogger("widebnn")
 
@@ -61,7 +62,7 @@ def reproduce(
     names = EXPERIMENTS if check_choice("experiment", what, (*EXPERIMENTS, "all")) == "all" else (what,)
     chosen = None if samplers is None else [check_choice("samplers", name, LABELS) for name in samplers]
     dataset = load_dataset(data, size.n_train, size.n_test, data_dir=data_dir)
-    cells = plan(names, size, chosen, _widths(widths), _step_sizes(step_sizes), check_integer("seed", seed, 0))
+    cells = plan(names, size, chosen, *_numbers(widths, step_sizes), check_integer("seed", seed, 0))
     if not cells:
         raise WidebnnError(f"{what} has no cell for samplers {chosen}; leave --samplers out, or run all.")
     config: dict[str, Any] = {"data": dataset.name, "data_checksum": data_checksum(dataset), "scale": scale}
@@ -82,13 +83,27 @@ def reproduce(
     return summary
 
 
-def _widths(widths: Sequence[int | str] | None) -> list[int] | None:
-    if widths is None:
-        return None
-    if not all(str(width).strip().isdecimal() for width in widths):
-        raise WidebnnError(f"widths must be whole numbers separated by commas, got {', '.join(map(str, widths))}.")
-    return [check_integer("widths", int(width), 1) for width in widths]
+def _numbers(widths: Sequence[int | str] | None, steps: Sequence[float | str] | None) -> tuple[list[int], list[float]]:
+    """Widths and step sizes, checked; none for those of the scale."""
+    if not all(str(width).strip().isdecimal() for width in widths or ()):
+        given = ", ".join(map(str, widths or ()))
+        raise WidebnnError(f"widths must be whole numbers separated by commas, got {given}.")
+    units = [check_integer("widths", int(width), 1) for width in widths or ()]
+    return units, [check_real("step_sizes", size, above=0, at_most=1) for size in steps or ()]
 
 
-def _step_sizes(step_sizes: Sequence[float | str] | None) -> list[float] | None:
-    return None if step_sizes is None else [check_real("step_sizes", one, above=0, at_most=1) for one in step_sizes]
+def write_config(folder: Path, config: dict[str, Any]) -> None:
+    """Record the settings of a new folder, and refuse to mix results of two settings or data sets in it."""
+    make_folder(folder)
+    path = folder / "config.json"
+    if not path.exists():
+        with output(path):
+            write_bytes(path, json.dumps(config, indent=1).encode() + b"\n")
+        return
+    try:
+        old = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise WidebnnError(f"{path} is corrupted ({error}); remove it or choose another --out.") from None
+    changed = ", ".join(f"{name} = {old.get(name)!r}" for name in config if old.get(name) != config[name])
+    if changed:
+        raise WidebnnError(f"{folder} holds a run with {changed}; choose another --out, or the same settings and data.")

@@ -27,8 +27,6 @@ from widebnn.reproduction.engines import Engine
 from widebnn.runs.files import damaged_files, locked, output, write_bytes, write_checksums
 from widebnn.sampling.progress import display
 
-POLL_SECONDS = 0.3
-
 
 def sweep(
     jobs: Mapping[str, Any],
@@ -44,7 +42,7 @@ def sweep(
 
     Args:
         jobs: Jobs by name; names become file names. A stored result belongs to a job if ``repr(job)`` is unchanged. A
-            job may have the attributes ``label``, its name in messages, and ``work``, its relative cost.
+            job may have the attribute ``work``, its relative cost.
         run: ``run(job, store, progress)``, a function of a module, returns an ``xarray.Dataset`` and passes
             ``store`` and ``progress`` to ``widebnn.sample``, which makes the job resumable and shows its progress.
         folder: Folder of the sweep; it is created.
@@ -61,26 +59,27 @@ def sweep(
     waiting = [name for name, stored in found.items() if stored is None]
     attempts = dict.fromkeys(waiting, 0)
     running: dict[concurrent.futures.Future[Any], str] = {}
-    with locked(folder / "cells"), _Display(jobs, waiting, folder, say) as shown:
+    work = {name: float(getattr(jobs[name], "work", 1.0)) for name in waiting}
+    with locked(folder / "cells"), (shown := _Display(work, len(jobs), folder, say)).bars:
         try:
             while waiting or running:
                 while waiting and (engine.at_once is None or len(running) < engine.at_once):
                     name = waiting.pop(0)
                     attempts[name] += 1
                     running[engine.submit(_work, run, jobs[name], folder, name)] = name
-                done, _ = concurrent.futures.wait(running, POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
+                done, _ = concurrent.futures.wait(running, 0.3, concurrent.futures.FIRST_COMPLETED)
                 shown.update(running.values())
                 for future in done:
-                    name = running.pop(future)
-                    label, result = _label(jobs[name], name), _outcome(future)
+                    name, result = running.pop(future), _outcome(future)
                     if isinstance(result, xr.Dataset):
-                        found[name] = _save(folder, name, jobs[name], result)
-                    elif isinstance(result, WidebnnError) or attempts[name] >= engine.attempts:
-                        warnings.warn(f"{label} failed and is left out: {_sentence(result)}", stacklevel=2)
+                        found[name] = _save(path_of(folder, name), result.assign_attrs(job=repr(jobs[name])))
                     else:
-                        shown.say(f"{label} failed ({_sentence(result)}) and is retried")
-                        waiting.append(name)
-                        continue
+                        reason = [type(result).__name__, *str(result).strip().splitlines()][-1][:300]
+                        if not isinstance(result, WidebnnError) and attempts[name] < engine.attempts:
+                            shown.say(f"{name} failed ({reason}) and is retried")
+                            waiting.append(name)
+                            continue
+                        warnings.warn(f"{name} failed and is left out: {reason}", stacklevel=2)
                     shown.finish(name, found[name] is not None)
         except BaseException:  # Ctrl-C, or a result that cannot be written
             engine.stop()
@@ -99,8 +98,7 @@ def _work(run: Any, job: Any, folder: Path, name: str) -> tuple[xr.Dataset | Wid
             result = run(job, cells / f"{name}.run", _Recorded(cells / f"{name}.progress"))
         except WidebnnError as error:  # returned, not raised: it would fail again
             result = error
-    label = _label(job, name)
-    return result, [f"{label}: {each.message}" for each in caught if issubclass(each.category, UserWarning)]
+    return result, [f"{name}: {each.message}" for each in caught if issubclass(each.category, UserWarning)]
 
 
 def _outcome(future: concurrent.futures.Future[Any]) -> xr.Dataset | BaseException:
@@ -115,21 +113,12 @@ def _outcome(future: concurrent.futures.Future[Any]) -> xr.Dataset | BaseExcepti
     return result
 
 
-def _label(job: Any, name: str) -> str:
-    return getattr(job, "label", name)
-
-
-def _sentence(problem: BaseException) -> str:
-    return ([type(problem).__name__, *str(problem).strip().splitlines()])[-1][:300]
-
-
 def path_of(folder: Path, name: str) -> Path:
     """Return the path of a finished job."""
     return folder / "cells" / f"{name}.nc"
 
 
-def _save(folder: Path, name: str, job: Any, stored: xr.Dataset) -> xr.Dataset:
-    path, stored = path_of(folder, name), stored.assign_attrs(job=repr(job))
+def _save(path: Path, stored: xr.Dataset) -> xr.Dataset:
     # The classic format is read by Python alone: the HDF5 library may hang on a file that was made for it.
     with output(path):
         write_bytes(path, stored.to_netcdf(engine="scipy"))
@@ -146,7 +135,7 @@ def load(folder: Path, name: str, job: Any) -> xr.Dataset | None:
     if not path.is_file() or not checksum.is_file():
         return None
     if damaged := damaged_files(checksum, [path.name]):
-        message = f"{folder} is corrupted ({damaged[0]}): {_label(job, name)} is recomputed"
+        message = f"{folder} is corrupted ({damaged[0]}): {name} is recomputed"
         warnings.warn(message, DamageWarning, stacklevel=3)
         return None
     stored = xr.load_dataset(io.BytesIO(path.read_bytes()), engine="scipy")
@@ -174,24 +163,16 @@ class _Recorded(RichProgress):
 class _Display:
     """One display of a sweep: bars on a terminal, a line for each finished job elsewhere."""
 
-    def __init__(self, jobs: Mapping[str, Any], waiting: Iterable[str], folder: Path, say: Any):
-        self._bars = display(None if say is None else False)
-        self.say = say or (lambda text: self._bars.console.print(text, highlight=False, soft_wrap=True))
-        self._lines = say is not None or not self._bars.console.is_terminal
-        self._labels = {name: _label(job, name) for name, job in jobs.items()}
-        self._work = {name: float(getattr(jobs[name], "work", 1.0)) for name in waiting}
-        self._folder, self._began, self._done, self._count = folder, time.perf_counter(), 0.0, 0
+    def __init__(self, work: dict[str, float], jobs: int, folder: Path, say: Any):
+        self.bars = display(None if say is None else False)
+        self.say = say or (lambda text: self.bars.console.print(text, highlight=False, soft_wrap=True))
+        self._lines = say is not None or not self.bars.console.is_terminal
+        self._work, self._total, self._folder = work, sum(work.values()), folder
+        self._began, self._done, self._count = time.perf_counter(), 0.0, 0
         self._tasks: dict[str, Any] = {}
-
-    def __enter__(self) -> _Display:
-        if finished := len(self._labels) - len(self._work):
-            self.say(f"{finished} of {len(self._labels)} cells are finished already.")
-        self._bars.start()
-        self._all = self._bars.add_task("sweep", total=sum(self._work.values()) or 1.0, note="")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        if jobs > len(work):
+            self.say(f"{jobs - len(work)} of {jobs} cells are finished already.")
+        self._all = self.bars.add_task("sweep", total=self._total or 1.0, note="")
 
     def update(self, names: Iterable[str]) -> None:
         """Show the progress of the running jobs."""
@@ -200,17 +181,17 @@ class _Display:
             with contextlib.suppress(OSError, ValueError):  # there is none yet
                 share, note = json.loads((self._folder / "cells" / f"{name}.progress").read_text())
                 if name not in self._tasks:
-                    self._tasks[name] = self._bars.add_task(self._labels[name], total=1.0, note="")
-                self._bars.update(self._tasks[name], completed=share, note=note)
+                    self._tasks[name] = self.bars.add_task(name, total=1.0, note="")
+                self.bars.update(self._tasks[name], completed=share, note=note)
                 done += self._work[name] * share
-        self._bars.update(self._all, completed=done, note=f"{self._count} of {len(self._work)} cells")
+        self.bars.update(self._all, completed=done, note=f"{self._count} of {len(self._work)} cells")
 
     def finish(self, name: str, succeeded: bool) -> None:
         """A job has a result, or has failed for good."""
         self._done, self._count = self._done + self._work[name], self._count + 1
         if name in self._tasks:
-            self._bars.remove_task(self._tasks.pop(name))
+            self.bars.remove_task(self._tasks.pop(name))
         if self._lines and succeeded:
-            seconds = (sum(self._work.values()) / self._done - 1) * (time.perf_counter() - self._began)
+            seconds = (self._total / self._done - 1) * (time.perf_counter() - self._began)
             left = datetime.timedelta(seconds=round(seconds))
-            self.say(f"[{self._count} of {len(self._work)}, {left} left] {self._labels[name]}")
+            self.say(f"[{self._count} of {len(self._work)}, {left} left] {name}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import math
 import operator
 import time
 import warnings
@@ -29,22 +30,15 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from common import RESULTS, SHARED_DATA, Progress, parser, read, save_row
 from widebnn.diagnostics.calibration import regression_scores
 from widebnn.estimators import WideBNNRegressor
-from widebnn.estimators.transform import TargetScale, choose_asinh
-from widebnn.limits import choose_hyperparameters, gp_posterior
+from widebnn.estimators.transform import TargetScale
 
 OUT = RESULTS / "uci.json"
 DISTINCT = "-distinct"
 """Ends the name of a table without the copies of its rows, which are in training and test set otherwise."""
 TABLES = ("yacht", "energy", "concrete", "wine-quality-red", f"wine-quality-red{DISTINCT}", "power-plant")
-SETTINGS: dict[str, Any] = {"width": 256, "chains": 2, "burn_in": 50, "target_ess": 30, "max_steps": 30}
-SETTINGS["max_minutes"] = None
-"""Of the network: a narrower one and fewer draws than the defaults, so that 50 fits take an hour and not days."""
-MANY_ROWS = 5000
-MANY_SETTINGS: dict[str, Any] = {"width": 512, "burn_in": 24, "max_steps": 12}
-"""Of tables with more rows than that, which 256 units cannot follow, and where a step takes a quarter of a minute."""
 GP_ROWS = 1000
 """Hyperparameters of scikit-learn's process are fitted to at most this many rows, and all rows are conditioned on."""
-VERSIONS = {"widebnn": 2, "nngp": 2, "gp": 1, "ensemble": 1}
+VERSIONS = {"widebnn": 3, "nngp": 3, "gp": 1, "ensemble": 1}
 """Raised when a method changes so that its results do."""
 
 
@@ -75,33 +69,20 @@ def mixture(scale: TargetScale, means: np.ndarray, std: np.ndarray, y: np.ndarra
     return Predictive(scale.moments(means, std)[0].mean(axis=0), density, ndtr(z).mean(axis=0), details)
 
 
-def run_network(split: Split, seed: int) -> Predictive:
-    """The estimator with its defaults but for SETTINGS."""
-    settings = SETTINGS | (MANY_SETTINGS if len(split.x) > MANY_ROWS else {})
-    model = WideBNNRegressor(**settings, random_state=seed).fit(split.x, split.y)
-    chosen = model.hyperparameters_
-    found = {name: model.diagnostics_[name] for name in ("ess", "rhat", "steps", "acceptance_rate")}
-    found |= {"noise": float(model.noise_[0]), "width": model.width, "depth": chosen.depth}
-    found |= {"activation": chosen.activation, "bent": model.y_bend_ is not None}
-    found |= {"heavy": chosen.row_noise is not None}
+def run_network(split: Split, seed: int, width: float = 256) -> Predictive:
+    """The estimator with its defaults."""
+    model = WideBNNRegressor(width, random_state=seed).fit(split.x, split.y)
+    names = ("ess", "rhat", "steps", "acceptance_rate", "gradients", "slowest", "loo", "limit_loo")
+    found = {name: model.diagnostics_[name] for name in names if name in model.diagnostics_}
+    found |= {"noise": float(model.noise_[0]), "width": str(width), "bent": model.y_bend_ is not None}
+    found |= {"heavy": model.hyperparameters_.row_noise is not None}
     x, y = split.x_test, split.y_test
     return Predictive(model.predict(x), model.log_density(x, y), model.cdf(x, y), found)
 
 
 def run_limit(split: Split, seed: int) -> Predictive:
-    """The infinite network with normal noise, as the evidence likes it best among those of one and two layers."""
-    seed = int(np.random.RandomState(seed).randint(2**31 - 1))  # what the estimator makes of its random_state
-    y = split.y[:, None]
-    options: dict[str, Any] = {"input_scales": True, "seed": seed}
-    b = choose_asinh(split.x, y, always=False, depths=1, activations="gelu", **options)
-    scale = TargetScale.of(split.y, b)
-    chosen = choose_hyperparameters(split.x, scale.forward(split.y), **options)
-    x, x_test = (x * np.array(chosen.input_scales) for x in (split.x, split.x_test))
-    began = time.perf_counter()
-    limit = gp_posterior(chosen.network(x.shape[1], 1), x, scale.forward(split.y), chosen.noise, x_test)
-    std = np.sqrt(limit.variance + chosen.noise**2)
-    details = {"depth": chosen.depth, "seconds": time.perf_counter() - began}  # without the search
-    return mixture(scale, limit.mean[None, :, 0], std[None], split.y_test, **details)
+    """The infinite network, with normal noise."""
+    return run_network(split, seed, math.inf)
 
 
 def run_gp(split: Split, seed: int) -> Predictive:
@@ -214,7 +195,7 @@ def main() -> None:
     progress = Progress(len(missing))
     for table, method, repeat in missing:
         row = run(table, method, repeat, options.data_dir)
-        save_row(OUT, SETTINGS, row, cell_of)
+        save_row(OUT, {}, row, cell_of)
         scores = f"rmse {row['rmse']:.3f}, nll {row['nll']:.3f}, 90 % intervals cover {row['coverage_90']:.1%}"
         progress.done(f"{table} {method} {repeat}: {scores}")
 

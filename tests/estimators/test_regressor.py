@@ -206,7 +206,7 @@ def test_predictive_is_that_of_each_network(width):
     result = widebnn.sample(target, "pcn", step_size=0.4, steps=400, thin=4, collect=collect_networks(target), seed=0)
     ensemble = to_ensemble(result.draws, 1)
     function = next(ensemble.at(network, x_test))
-    centres, std, weights = predictive(function, ensemble.noise)
+    centres, std, weights = predictive(function)
     np.testing.assert_allclose(weights, 1 / len(function.means))
 
     def variance(hidden):

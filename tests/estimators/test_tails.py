@@ -84,8 +84,8 @@ def test_density_is_that_of_the_other_predictions(fitted):
 
 
 def test_components_of_the_noise():
-    function = Function(slice(0, 2), np.zeros((3, 2, 1)), np.zeros(2), np.zeros((3, 2, 1, 4)))
-    mixture = predictive(function, np.full(3, 0.5), spread=0.6)
+    function = Function(slice(0, 2), np.zeros((3, 2, 1)), np.zeros(2), np.zeros((3, 2, 1, 4)), np.full((3, 1), 0.5))
+    mixture = predictive(function, spread=0.6)
     assert isinstance(mixture, Mixture) and len(mixture.centres) == 3 * len(normal_nodes()[0])
     np.testing.assert_allclose(mixture.weights.sum(), 1)
     np.testing.assert_allclose(mixture.average(mixture.std**2), 0.25, rtol=1e-6)

@@ -33,7 +33,9 @@ class Copies:
     """A model whose score is how often the first two inputs agree."""
 
     def __init__(self):
-        self.ensemble_ = Ensemble((), np.zeros((250, 1, 1)), np.zeros((250, 1, 1, 1)), np.arange(250.0))
+        self.ensemble_ = Ensemble(
+            (), np.zeros((250, 1, 1)), np.zeros((250, 1, 1, 1)), np.arange(250.0), np.zeros((250, 0))
+        )
 
     def fit(self, x, y):
         """Nothing to fit."""

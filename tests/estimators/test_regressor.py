@@ -115,10 +115,10 @@ def test_diagnostics_are_those_of_the_worst_statistic(bad):
         noise = np.exp(slow)
     lp = slow if bad == "likelihood" else rng.normal(size=(2, 200))
     stats = {"lp": lp, "acceptance_rate": np.ones((2, 200)), "gradients": np.ones((2, 200))}
-    found = diagnose(stats, {"f_train": f, "f_new": new, "noise": noise}, np.zeros((30, 1)))
+    found = diagnose(stats, {"f_train": f, "f_new": new, "noise_train": noise}, np.zeros((30, 1)))
     assert found["ess"] < 20 and found["rhat"] > 1.5
     f, new = rng.normal(size=(2, 2, 200, 30, 1))
-    good = {"f_train": f, "f_new": new, "noise": np.exp(0.1 * rng.normal(size=(2, 200)))}
+    good = {"f_train": f, "f_new": new, "noise_train": np.exp(0.1 * rng.normal(size=(2, 200)))}
     stats["lp"] = rng.normal(size=(2, 200))
     found = diagnose(stats, good, np.zeros((30, 1)))
     assert found["ess"] > 150 and found["rhat"] < 1.05
@@ -188,7 +188,7 @@ def test_ensemble_agrees_with_the_infinite_width_limit():
     network = widebnn.dense(2, [2048], activation="erf", bias_std=1.0)
     target = widebnn.posterior(network, x, y, noise=0.2)
     result = widebnn.sample(target, steps=100, burn_in=40, collect=collect_networks(target), seed=0)
-    _, means, _, draws = next(to_ensemble(result.draws, 1).at(network, x_test))
+    _, means, _, draws, _ = next(to_ensemble(result.draws, 1).at(network, x_test))
     limit = gp_posterior(network, x, y, 0.2, x_test)
     spread = np.sqrt(limit.variance)
     assert np.max(np.abs(means.mean(axis=0)[:, 0] - limit.mean[:, 0]) / spread) < 0.15

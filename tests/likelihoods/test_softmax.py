@@ -269,7 +269,7 @@ X, Y = np.ones((4, 2)) * np.arange(4)[:, None], np.array([0, 1, 2, 1])
         (Y, {"coordinates": "full"}, "whiten the readout"),
         (Y, {"coordinates": "weights", "carry": X}, "carry belongs to coordinates='function'"),
         (Y, {"likelihood": "sotfmax"}, "Did you mean 'softmax'"),
-        (Y, {"likelihood": 3}, "likelihood must be one of gaussian, heavy_tails, softmax or an object"),
+        (Y, {"likelihood": 3}, "likelihood must be one of gaussian, heavy_tails, input_noise, softmax or an object"),
     ],
 )
 def test_bad_input(y, options, message):

@@ -229,7 +229,8 @@ def _check_shapes(model: Any) -> None:
         if getattr(model, name, None) is not None:
             expected[name], found[name] = sizes[:1] if name[0] == "x" else (outputs,), getattr(model, name)
     for name, array in found.items():
-        if array.shape != expected[name] or array.size == 0 or array.dtype.kind != "f" or not np.isfinite(array).all():
+        is_empty = array.size == 0 and name != "noise_readout"
+        if array.shape != expected[name] or is_empty or array.dtype.kind != "f" or not np.isfinite(array).all():
             raise ValueError(f"{name} must be finite numbers of shape {expected[name]}")
         if name in ("x_scale_", "y_scale_", "y_bend_") and array.min() <= 0:
             raise ValueError(f"{name} must be positive")

@@ -142,9 +142,9 @@ def test_predict(regression, folder, tmp_path, widebnn):
     code, stdout, stderr = widebnn("predict", regression[1], folder / "test.csv", "--out", out)
     assert (code, stdout) == (0, "")
     assert "column 'price' of" in stderr and "is what the model predicts, and is ignored" in stderr
-    assert f"Wrote 40 rows of mean, std, q0.05, q0.5, q0.95 to {out}" in stderr
+    assert f"Wrote 40 rows of mean, std, epistemic, aleatoric, q0.05, q0.5, q0.95 to {out}" in stderr
     rows = pd.read_csv(out)
-    assert len(rows) == 40 and list(rows) == ["mean", "std", "q0.05", "q0.5", "q0.95"]
+    assert len(rows) == 40 and list(rows) == ["mean", "std", "epistemic", "aleatoric", "q0.05", "q0.5", "q0.95"]
     mean, std, low, middle, high = rows.to_numpy().T
     assert (low < middle).all() and (middle < high).all() and (std > 1).all()
     truth = pd.read_csv(folder / "test.csv")["price"].to_numpy()
@@ -156,9 +156,13 @@ def test_a_real_process_and_the_python_call_predict_the_same(regression, folder,
     arguments = ["predict", regression[1], folder / "test.csv", "--quantiles", "0.25,0.75"]
     done, (code, stdout, _) = process(*arguments), widebnn(*arguments)
     assert (done.returncode, code) == (0, 0)
-    assert done.stdout == stdout and stdout.startswith("mean,std,q0.25,q0.75\n") and stdout.count("\n") == 41
+    assert (
+        done.stdout == stdout
+        and stdout.startswith("mean,std,epistemic,aleatoric,q0.25,q0.75\n")
+        and stdout.count("\n") == 41
+    )
     found = predict_table(regression[1], folder / "test.csv", quantiles=[0.25, 0.75])
-    assert [f"{number:.10g}" for number in found["q0.75"]] == [line.split(",")[3] for line in stdout.splitlines()[1:]]
+    assert [f"{number:.10g}" for number in found["q0.75"]] == [line.split(",")[5] for line in stdout.splitlines()[1:]]
 
 
 def test_evaluate(regression, folder, tmp_path, widebnn):

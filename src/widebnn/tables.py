@@ -260,7 +260,8 @@ def predict_table(
         progress: Whether to show a progress bar; by default on terminals.
 
     Returns:
-        Mean, standard deviation and quantiles of a new observation; or the most probable class, and all probabilities.
+        Mean, standard deviation, its two parts (epistemic, which more data would reduce, and aleatoric, the noise) and
+        quantiles of a new observation; or the most probable class, and all probabilities.
 
     Raises:
         WidebnnError: The model or the table cannot be used, or ``out`` exists.
@@ -291,10 +292,12 @@ def predict_table(
     else:
 
         def describe(part: np.ndarray) -> Sequence[np.ndarray]:
-            return *estimator.predict(part, return_std=True), estimator.predict_quantiles(part, levels).T
+            mean, *parts = estimator.predict(part, parts=True)
+            return mean, np.hypot(*parts), *parts, estimator.predict_quantiles(part, levels).T
 
         numbers = np.column_stack(_by_batches(describe, progress, rows, x))
-        predictions = pd.DataFrame(numbers, columns=["mean", "std", *(f"q{level:g}" for level in levels)])
+        names = ["mean", "std", "epistemic", "aleatoric", *(f"q{level:g}" for level in levels)]
+        predictions = pd.DataFrame(numbers, columns=names)
     if out is not None:
         write_output(Path(out), to_csv(predictions).encode())
         log.info(f"Wrote {len(x)} rows of {listed(list(predictions.columns), 8)} to {out}")

@@ -60,6 +60,11 @@ def test_moments_are_those_of_the_integral(centre, std, b):
     np.testing.assert_allclose(mean, quad(lambda z: scale.inverse(z) * density(z), *ends)[0], rtol=1e-8, atol=1e-12)
     second = quad(lambda z: scale.inverse(z) ** 2 * density(z), *ends)[0]
     np.testing.assert_allclose(variance + mean**2, second, rtol=1e-8)
+    noise = 0.3  # what is left of the variance where f ~ N(centre, std^2) is known
+    left = quad(lambda f: scale.moments(np.array(f), np.array(noise))[1] * density(f), *ends)[0]
+    np.testing.assert_allclose(
+        scale.noise_variance(np.array(centre), np.array(std**2), np.array(noise)), left, rtol=1e-7
+    )
 
 
 def test_chosen_where_errors_grow_with_the_target():

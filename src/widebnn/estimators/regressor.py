@@ -52,7 +52,8 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
             clearly predicted better and the targets are not transformed. Noise that is given is normal.
 
     Attributes:
-        noise_: Standard deviation of an observation, in units of y; at the median of y if y is transformed.
+        noise_: Standard deviation of an observation, in units of y; at the median of y if y is transformed, and the
+            geometric mean over the training rows where it depends on the inputs.
         y_bend_: The scale b of asinh(y / b), for every output; None if y is not transformed.
 
     Examples:
@@ -104,7 +105,8 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
 
         result = self._fit(X, standard_targets, build)
         slope = np.exp(self._scale.log_derivative(np.median(y, axis=0)))
-        self.noise_ = float(np.mean(self.ensemble_.noise)) / slope
+        noise = result.draws["noise_train"] if result and self.noise == "inputs" else self.ensemble_.noise
+        self.noise_ = float(np.mean(noise)) / slope
         _leave_one_out(self, X, y, result)
         return self
 
@@ -131,39 +133,43 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
 
     def _choose_asinh(self, x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray | None:
         """The scale b of asinh(y / b); None: y is not transformed."""
-        if self.target_transform == "none" or self._noise_is_given or self.noise_tails == "heavy":
+        if self.target_transform == "none" or _noise_is_given(self) or self.noise_tails == "heavy":
             return None
         options = self._search_options(x)
         options |= {name: options[name][:1] for name in ("depths", "activations")}
         return choose_asinh(x, y, seed, always=self.target_transform == "asinh", **options)
 
     @property
-    def _noise_is_given(self) -> bool:
-        return self.noise is not None and not isinstance(self.noise, str)
-
-    @property
     def _scale(self) -> TargetScale:
         return TargetScale(self.y_bend_, self.y_mean_, self.y_scale_)
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, parts: bool = False) -> Any:
         """The posterior mean.
 
         Args:
             X: Inputs, rows x m.
             return_std: Return the standard deviation of a new observation, too.
+            parts: Return the two parts of it instead, whose squares add up to its square: epistemic, which more data
+                would reduce, and aleatoric, the noise.
 
         Returns:
-            The mean, shaped like y in ``fit``, or mean and standard deviation.
+            The mean, shaped like y in ``fit``; with ``return_std`` mean and standard deviation; with ``parts`` mean,
+            epistemic and aleatoric standard deviation.
         """
 
         def moments(part: Function) -> Any:
-            mixture = self._predictive(part)
+            mixture, v = self._predictive(part), part.variance[:, None]
             each, variances = self._scale.moments(mixture.centres, mixture.std)
             mean = mixture.average(each)
-            return mean, mixture.average((each - mean) ** 2 + variances)
+            noise = np.sqrt(np.maximum(mixture.std**2 - v, 0.0))
+            aleatoric = mixture.average(self._scale.noise_variance(mixture.centres, v, noise)) if parts else mean
+            return mean, mixture.average((each - mean) ** 2 + variances), aleatoric
 
-        mean, variance = (np.concatenate(part) for part in zip(*self._evaluate(X, moments), strict=True))
-        return (self._shaped(mean), self._shaped(np.sqrt(variance))) if return_std else self._shaped(mean)
+        mean, whole, aleatoric = (np.concatenate(part) for part in zip(*self._evaluate(X, moments), strict=True))
+        if not parts:
+            return (self._shaped(mean), self._shaped(np.sqrt(whole))) if return_std else self._shaped(mean)
+        epistemic = np.maximum(whole - aleatoric, 0.0)
+        return tuple(map(self._shaped, (mean, np.sqrt(epistemic), np.sqrt(aleatoric))))
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> np.ndarray:
         """Quantiles of a new observation.
@@ -271,6 +277,10 @@ def _spread(chosen: Hyperparameters) -> float:
     return 0.0 if chosen.row_noise is None else chosen.row_noise[1]
 
 
+def _noise_is_given(model: WideBNNRegressor) -> bool:
+    return model.noise is not None and not isinstance(model.noise, str)
+
+
 def _check_combinations(model: WideBNNRegressor) -> None:
     transform = check_choice("target_transform", model.target_transform, ("auto", "asinh", "none"))
     tails = check_choice("noise_tails", model.noise_tails, ("auto", "heavy", "normal"))
@@ -282,7 +292,7 @@ def _check_combinations(model: WideBNNRegressor) -> None:
         raise WidebnnError("noise_tails='heavy' needs a finite width: the limit is exact for normal noise only.")
     if tails == "heavy" and transform == "asinh":
         raise WidebnnError("target_transform='asinh' needs noise_tails='normal': transformed heavy tails have no mean.")
-    if transform == "asinh" and model._noise_is_given:
+    if transform == "asinh" and _noise_is_given(model):
         raise WidebnnError(
             f"noise={model.noise!r} is in units of y and target_transform='asinh' changes them; leave one out."
         )

@@ -64,6 +64,14 @@ class TargetScale(NamedTuple):
         mean = self.b * np.exp(t**2 / 2) * np.sinh(m)
         return mean, self.b**2 * 0.5 * (np.exp(2 * t**2) * np.cosh(2 * m) - 1) - mean**2
 
+    def noise_variance(self, centres: np.ndarray, variance: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """E[Var(y | f)] where z ~ N(f, noise^2) and f ~ N(centres, variance): what is left when f is known."""
+        m, v, t2 = centres * self.scale + self.mean, variance * self.scale**2, (noise * self.scale) ** 2
+        if self.b is None:
+            return t2 + np.zeros_like(m)
+        square = 0.5 * (np.exp(2 * v) * np.cosh(2 * m) - 1)  # E[sinh^2 f]
+        return self.b**2 * (np.exp(2 * t2) * (square + 0.5) - 0.5 - np.exp(t2) * square)
+
 
 def choose_asinh(x: np.ndarray, y: np.ndarray, seed: int, *, always: bool, **options: Any) -> np.ndarray | None:
     """The scale b of asinh(y / b) with the largest evidence.

@@ -79,11 +79,11 @@ def inverse_of_lower(factor: jax.Array) -> jax.Array:
     """The inverse of a lower triangular matrix, mostly by products: faster than one triangular solve."""
     n = factor.shape[0]
     if n <= 128:
-        return solve_lower(factor, jnp.eye(n))
+        return solve_lower(factor, jnp.eye(n, dtype=factor.dtype))
     h = n // 2
     first, last = inverse_of_lower(factor[:h, :h]), inverse_of_lower(factor[h:, h:])
-    below = -last @ (factor[h:, :h] @ first)
-    return jnp.block([[first, jnp.zeros((h, n - h))], [below, last]])
+    below = -product(last, product(factor[h:, :h], first))
+    return jnp.block([[first, jnp.zeros((h, n - h), factor.dtype)], [below, last]])
 
 
 def symmetric_root(kernel: jax.Array) -> jax.Array:

@@ -220,7 +220,7 @@ def _evidence(psi: jax.Array, y: jax.Array, noise: jax.Array, form: str, constan
         white = solve_lower(factor, y)
         half_log_det = jnp.sum(jnp.log(jnp.diagonal(factor)))
         quadratic = jnp.sum(white**2)
-        weights = solve_lower(factor, white, transpose=True)
+        weights, mu = solve_lower(factor, white, transpose=True), ()
     else:
         factor = lower_factor(_gram(psi, form) / noise**2 + jnp.eye(p))
         mu = solve_lower(factor, solve_lower(factor, double_product(psi.T, y) / noise**2), transpose=True)
@@ -229,7 +229,7 @@ def _evidence(psi: jax.Array, y: jax.Array, noise: jax.Array, form: str, constan
         quadratic = jnp.sum(residual**2) / noise**2 + jnp.sum(mu**2)
         weights = residual / noise**2
     value = -outputs * half_log_det - 0.5 * quadratic - 0.5 * n * outputs * math.log(2 * math.pi)
-    return value, (factor, weights)
+    return value, (factor, weights, mu)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -240,17 +240,17 @@ def _log_evidence(psi: jax.Array, y: jax.Array, noise: jax.Array, form: str, con
 def _log_evidence_forward(
     psi: jax.Array, y: jax.Array, noise: jax.Array, form: str, constant: float
 ) -> tuple[jax.Array, Any]:
-    value, (factor, weights) = _evidence(psi, y, noise, form, constant)
-    return value, (psi, y, noise, factor, weights)
+    value, aside = _evidence(psi, y, noise, form, constant)
+    return value, (psi, y, noise, *aside)
 
 
 def _log_evidence_backward(form: str, constant: float, saved: Any, cotangent: jax.Array) -> tuple[jax.Array, ...]:
     """With a = K^-1 y:  dl/dPsi = (a a' - c K^-1) Psi,  dl/dy = -a,  dl/ds = s (|a|^2 - c tr K^-1)."""
-    psi, y, noise, factor, a = saved
+    psi, y, noise, factor, a, mu = saved
     n, p = psi.shape
     outputs = y.shape[1]
     # In the dtype of Psi: an error of a gradient costs a little acceptance, never exactness.
-    inverse_factor = inverse_of_lower(factor).astype(psi.dtype)
+    inverse_factor = inverse_of_lower(factor.astype(psi.dtype))
     inverse = product(inverse_factor.T, inverse_factor)
     if form == "dual":
         by_kernel = (a @ a.T - outputs * inverse).astype(psi.dtype)
@@ -258,7 +258,6 @@ def _log_evidence_backward(form: str, constant: float, saved: Any, cotangent: ja
         trace = jnp.trace(inverse)
     else:
         # K^-1 Psi = Psi Sigma / s^2 and Psi' a = mu, so no n x n matrix appears.
-        mu = double_product(psi.T, a)
         whitened = product(psi, inverse)
         by_psi = (a @ mu.T - (outputs / noise**2) * whitened).astype(psi.dtype)
         trace = (n - p + jnp.trace(inverse)) / noise**2

@@ -63,7 +63,8 @@ class TableFit:
         input_scales: Choose a scale for every input by the evidence; by default with at most 32 inputs.
         transform: Predict asinh(target / b) where errors grow with the target; everything is reported in its own units.
             auto does so where the evidence is clearly for it.
-        tails: Tails of the errors: heavy where a few are much larger than most; auto where that is clearly better.
+        tails: Tails of the errors: heavy where a few are much larger than most, which takes longer; auto if clearly
+            better.
         likelihood: With classify: regression on 0/1 targets, the default, or softmax, which takes longer.
         chains: Number of independent chains.
         burn_in: Steps per chain that are discarded first, over which the step size is tuned.
@@ -92,7 +93,7 @@ class TableFit:
     noise: float | str | None = None
     input_scales: bool | None = None
     transform: Transform = "auto"
-    tails: Tails = "auto"
+    tails: Tails = "normal"
     likelihood: ClassLikelihood | None = None
     chains: int = 2
     burn_in: int = 50

@@ -1,14 +1,15 @@
 """A start near the bulk of the posterior: Adam uphill from a draw of the prior.
 
 Where the data say much, a chain that starts in the prior climbs for hundreds of gradients in steps that are small
-because the slope is steep. An optimiser climbs in a few dozen, and beyond the bulk, to which the chain then falls back
-quickly along the steep directions. Chains forget where they started; this only makes it soon.
+because the slope is steep. An optimiser takes one gradient a step, and goes beyond the bulk, to which the chain then
+falls back quickly along the steep directions. Chains forget where they started; this only makes it soon.
 
 The likelihood says where its latent starts, whether it stays there, and what it is once the function is found.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -19,16 +20,17 @@ import optax
 from widebnn.networks.network import apply
 from widebnn.posteriors import Position, Posterior
 from widebnn.precision import double_precision, one_blas_thread
+from widebnn.sampling.placement import cores
 
-STEPS = 60
+STEPS = 400
 RATE = 0.03
 """The first step of every coordinate; later ones fall to zero along half a cosine."""
 
 
 def ascend(target: Posterior, chains: int, seed: int) -> Any:
-    """Positions of the chains after the climb, stacked, each the last where value and squared slope were finite.
+    """Positions of the chains after the climb, stacked, each the last where the squared slope was finite.
 
-    Where they are not, the climb goes half of its step back. A start where they are not stays where it is.
+    Where it is not, the climb goes half of its step back. A start where it is not stays where it is.
 
     Args:
         target: What to climb.
@@ -50,8 +52,8 @@ def ascend(target: Posterior, chains: int, seed: int) -> Any:
 
     def step(_: Any, carry: Any) -> Any:
         u, good, memory = carry
-        value, slope = jax.value_and_grad(cost)(u)
-        squares = [jnp.isfinite(leaf**2) for leaf in (value, *jax.tree.leaves(slope))]
+        slope = jax.grad(cost)(u)
+        squares = [jnp.isfinite(leaf**2) for leaf in jax.tree.leaves(slope)]
         finite = jnp.all(jnp.stack([jnp.all(square) for square in squares]))
         good = jax.tree.map(lambda here, before: jnp.where(finite, here, before), u, good)
         slope = jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0), slope)
@@ -74,6 +76,12 @@ def ascend(target: Posterior, chains: int, seed: int) -> Any:
         return good._replace(z=target.likelihood.settle(z_key, f, target.y, good.z))
 
     with double_precision(), one_blas_thread():
-        run = jax.jit(climb)
-        ends = [run(key) for key in jax.random.split(jax.random.key(seed), chains)]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *ends)
+        keys = list(jax.random.split(jax.random.key(seed), chains))
+        compiled = jax.jit(climb).lower(keys[0]).compile()
+
+    def run(key: Any) -> Any:
+        with double_precision():
+            return jax.tree.map(np.asarray, compiled(key))
+
+    with one_blas_thread(), ThreadPoolExecutor(cores()) as threads:  # as the chains afterwards, each on a core
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *threads.map(run, keys))

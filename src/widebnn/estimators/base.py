@@ -22,7 +22,6 @@ from widebnn.estimators.cost import QUICK, Cost, check_time, gradients, measure_
 from widebnn.estimators.ensemble import Function, to_ensemble
 from widebnn.estimators.limit import Limit, check_memory
 from widebnn.estimators.transform import location_and_scale
-from widebnn.likelihoods import LogNormal
 from widebnn.limits import Hyperparameters, choose_hyperparameters
 from widebnn.limits.kernel import CLOSED_FORMS
 from widebnn.posteriors import Posterior
@@ -35,8 +34,8 @@ ACTIVATIONS = ("gelu", "erf", "relu")
 """What the evidence chooses from if asked to. Chains of erf and relu take several times as long as those of gelu."""
 MANY_INPUTS = 32
 """With more inputs than this they all have the same scale unless asked otherwise."""
-NOISE_PRIOR = LogNormal(0.1, log_sd=1.5)
-"""Of noise that is sampled, in units of the standardised targets; the prior that the evidence has too."""
+NOISE_LOG_SD = 1.5
+"""Of the logarithm of noise that is sampled, around what the evidence chooses; that of the evidence's prior too."""
 SCALES = ("weight_std", "bias_std", "readout_weight_std", "readout_bias_std")
 
 

@@ -23,10 +23,12 @@ from widebnn.errors import WidebnnError, check_real
 from widebnn.estimators.ascent import ascend
 from widebnn.estimators.convergence import diagnose, monitored, shortcomings
 from widebnn.estimators.ensemble import bytes_per_draw, collect_networks
-from widebnn.posteriors import Posterior
+from widebnn.posteriors import Position, Posterior
 from widebnn.precision import double_precision, one_blas_thread
-from widebnn.samplers.target import Target
+from widebnn.samplers.target import Target, gaussian_target
+from widebnn.samplers.tree import inner
 from widebnn.sampling import Result, sample
+from widebnn.sampling.placement import position_shapes
 from widebnn.sampling.rounding import START_STEPS, precision_error
 from widebnn.sampling.sample import EVERY
 
@@ -42,8 +44,8 @@ SLOW = 0.1
 """The trial goes by the ESS that this part of the statistics falls below: the least of many short ones is too small."""
 SETTLE_SHARE = 0.5
 """Of all draws: the run begins after them, whether the chains have settled or not."""
-FORCE_ERROR = 0.1
-"""How wrong gradients of float32 may be, relatively: up to here float64 accepts no more and takes twice as long."""
+FORCE_ERROR = 0.02
+"""How wrong gradients of float32 may be, relatively, where the climb ends: beyond this a chain may stand still."""
 
 
 class Clock:
@@ -155,9 +157,10 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
         return not shortcomings(diagnose(stats, draws, posterior.y), plan.wanted)
 
     length = Length(plan.wanted, most, effective, is_enough)
+    target, unwhiten, whiten = _with_scaled_latent(posterior) if plan.sampler == "auto" else (posterior, *[_same] * 2)
+    networks = collect_networks(posterior)
     result = sample(
-        # Without what sample() says of precision, which is measured here.
-        Target(posterior.log_likelihood, posterior.sample_reference) if plan.sampler == "auto" else posterior,
+        target,
         plan.sampler,
         steps=most * thin,
         step_size=plan.step_size,
@@ -165,8 +168,8 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
         thin=thin,
         chains=plan.chains,
         seed=seed,
-        collect=collect_networks(posterior),
-        initial=positions,
+        collect=lambda key, u: networks(key, unwhiten(u)),
+        initial=whiten(positions),
         progress=plan.progress,
         store=plan.folder(posterior.dtype),
         max_seconds=plan.clock.left(),
@@ -183,6 +186,30 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
     found = diagnose(result.stats, result.draws, posterior.y)
     found |= {"steps": result.steps, "seconds": result.seconds, "thin": thin}
     return result, found, "max_steps" if done == most else "max_minutes"
+
+
+def _with_scaled_latent(posterior: Posterior) -> tuple[Target, Callable[[Any], Any], Callable[[Any], Any]]:
+    """The posterior with a latent of size 1, to and from its positions; without what sample() says of precision.
+
+    Thousands of rows know their noise a hundred times better than the prior does. In the coordinates of the prior that
+    one number would decide the step size of all.
+    """
+    shapes = position_shapes(posterior)
+    if not isinstance(shapes, Position):
+        return Target(posterior.log_likelihood, posterior.sample_reference), _same, _same
+    latent = posterior.likelihood.latent_scale(shapes.z, posterior.y.size)
+    scale = Position(jax.tree.map(lambda _: 1.0, shapes.network), latent)
+    target = gaussian_target(
+        lambda u: posterior.log_likelihood(u) - 0.5 * inner(u, u),
+        jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes),
+        scale,
+        includes_prior=True,
+    )
+    return target, target.unwhiten, lambda u: jax.tree.map(lambda leaf, s: leaf / s, u, scale)
+
+
+def _same(u: Any) -> Any:
+    return u
 
 
 def part(arrays: dict[str, np.ndarray], start: int, end: int) -> dict[str, np.ndarray]:

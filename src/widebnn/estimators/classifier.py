@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from widebnn.errors import WidebnnError, check_choice
-from widebnn.estimators.base import NOISE_PRIOR, WideBNN
+from widebnn.estimators.base import NOISE_LOG_SD, WideBNN
 from widebnn.estimators.ensemble import Function, argmax_probabilities, predictive
 from widebnn.likelihoods import LogNormal, Softmax
 from widebnn.limits import nngp_kernel
@@ -90,7 +90,7 @@ class WideBNNClassifier(ClassifierMixin, WideBNN):
                 options: dict[str, Any] = {"coordinates": "weights"} if x.shape[1] < len(x) else {}
                 options |= {"likelihood": Softmax(logit_scale=LOGIT_SCALE), "dtype": dtype}
                 return posterior(network, x, one_hot, **options)
-            noise = NOISE_PRIOR if self.noise == "sample" else chosen.noise
+            noise = LogNormal(chosen.noise, NOISE_LOG_SD) if self.noise == "sample" else chosen.noise
             return posterior(network, x, one_hot - LABEL_SHIFT, noise=noise, dtype=dtype)
 
         # One-hot rows add up to one: evidence would count a direction without noise, contrasts have what they say.

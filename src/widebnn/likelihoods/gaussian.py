@@ -79,6 +79,10 @@ class ConditionallyGaussian(FreeStart):
         """Readout weights are used as they are."""
         return 1.0
 
+    def starting_latent(self, z: Any) -> tuple[Any, bool]:
+        """The median of the prior, held there: an optimiser that may lower the noise overfits."""
+        return jax.tree.map(jnp.zeros_like, z), True
+
 
 @dataclass(frozen=True)
 class Gaussian(ConditionallyGaussian):
@@ -115,3 +119,7 @@ class Gaussian(ConditionallyGaussian):
     def latent_from(self, z: Any, psi: jax.Array, readout: jax.Array, sizes: Sizes) -> Any:
         """Weights say nothing about the noise: its coordinate is given."""
         return jnp.asarray(z, sizes.dtype) if isinstance(self.noise, LogNormal) else ()
+
+    def latent_scale(self, z: Any, entries: int) -> Any:
+        """That of the noise given the residuals."""
+        return self.noise.scale_given(entries) if isinstance(self.noise, LogNormal) else ()

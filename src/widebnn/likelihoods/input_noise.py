@@ -80,6 +80,6 @@ class InputNoise(ConditionallyGaussian):
             return jax.tree.map(lambda leaf: jnp.asarray(leaf, sizes.dtype), z)
         return NoiseLatent(jnp.asarray(z, sizes.dtype), jnp.zeros(sizes.features, sizes.dtype))
 
-    def starting_latent(self, z: NoiseLatent) -> tuple[NoiseLatent, bool]:
-        """The same noise everywhere; it may move."""
-        return z._replace(weights=jnp.zeros_like(z.weights)), False
+    def latent_scale(self, z: NoiseLatent, entries: int) -> NoiseLatent:
+        """The level is known as well as noise that is the same everywhere; the weights as a priori."""
+        return NoiseLatent(self.level.scale_given(entries), 1.0)  # type: ignore[arg-type]

@@ -71,6 +71,9 @@ class Likelihood(Protocol):
     def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: Any) -> Any:
         """The latent after the optimiser has found a function f."""
 
+    def latent_scale(self, z: Any, entries: int) -> Any:
+        """About how wide the posterior of the latent is, given so many numbers as data; a priori it is 1."""
+
 
 class FreeStart:
     """For likelihoods whose latent an optimiser may move along with the function."""
@@ -82,3 +85,7 @@ class FreeStart:
     def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: Any) -> Any:
         """As the optimiser has left it."""
         return z
+
+    def latent_scale(self, z: Any, entries: int) -> Any:
+        """As wide as a priori."""
+        return jax.tree.map(lambda _: 1.0, z)

@@ -40,6 +40,10 @@ class LogNormal:
         """The number at the coordinate z, which is N(0, 1) a priori; in float64."""
         return self.median * jnp.exp(self.log_sd * jnp.asarray(z).astype(jnp.float64))
 
+    def scale_given(self, residuals: int) -> float:
+        """Standard deviation of z given so many residuals: their log-density has the curvature 2 log_sd^2 each."""
+        return 1 / math.sqrt(1 + 2 * residuals * self.log_sd**2)
+
     @property
     def root_mean_square(self) -> float:
         """Of the number: the standard deviation of an observation whose noise it is."""

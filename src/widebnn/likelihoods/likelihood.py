@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
 
 
 class Likelihood(Protocol):
-    """The distribution of observations given the function, with what is unknown about it."""
+    """The distribution of observations given the function; the last two methods need not be overridden."""
 
     name: str
 
@@ -62,23 +62,16 @@ class Likelihood(Protocol):
     def observe(self, key: jax.Array, f: jax.Array, z: Any, psi: jax.Array) -> jax.Array:
         """New observations at function values f and features Psi."""
 
-    def noise_at(self, z: Any, psi: Any = None, new: bool = False) -> Any:
-        """Standard deviation of the observations at features Psi, one number or one for every row."""
+    def noise_at(self, z: Any, psi: Any = None, new: bool = False, constant: float = 0.0) -> Any:
+        """Standard deviation of the observations at features Psi, one number or one for every row.
+
+        ``new``: of new rows, not of the data; ``constant``: value of one more column of Psi.
+        """
 
     def starting_latent(self, z: Any) -> tuple[Any, bool]:
         """Where an optimiser should start from a prior draw z, and whether it must leave the latent there."""
-
-    def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: Any) -> Any:
-        """The latent after the optimiser has found a function f."""
-
-
-class FreeStart:
-    """For likelihoods whose latent an optimiser may move along with the function."""
-
-    def starting_latent(self, z: Any) -> tuple[Any, bool]:
-        """The prior draw, and it may move."""
         return z, False
 
     def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: Any) -> Any:
-        """As the optimiser has left it."""
+        """The latent after the optimiser has found a function f, and left the latent at z."""
         return z

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from widebnn.errors import WidebnnError, check_integer, check_numbers
-from widebnn.likelihoods.likelihood import FreeStart, Sizes
+from widebnn.likelihoods.likelihood import Likelihood, Sizes
 from widebnn.likelihoods.lognormal import LogNormal
 from widebnn.likelihoods.readout import KnownReadout, Prediction
 from widebnn.linalg import lower_gram, product
@@ -42,7 +42,7 @@ class SoftmaxLatent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Softmax(FreeStart):
+class Softmax(Likelihood):
     """P(y = c) = softmax(f)_c.
 
     Args:
@@ -137,7 +137,7 @@ class Softmax(FreeStart):
         """One-hot labels drawn from the classes' probabilities."""
         return jax.nn.one_hot(jax.random.categorical(key, f), f.shape[1], dtype=f.dtype)
 
-    def noise_at(self, z: SoftmaxLatent, psi: Any = None, new: bool = False) -> float:
+    def noise_at(self, z: SoftmaxLatent, psi: Any = None, new: bool = False, constant: float = 0.0) -> float:
         """Labels have no noise."""
         return 0.0
 

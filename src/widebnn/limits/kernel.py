@@ -46,24 +46,17 @@ def _determinant(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def _relu(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
-    """(s + c (pi - angle)) / (2 pi), s = sqrt(ab - c^2), angle = arccos(c / sqrt(ab)).
-
-    With the angle from atan2 nothing is divided by a variance that may be 0, and an error in s, which cancellation
-    makes large at correlation +-1, cancels to first order.
-    """
+    """(s + c (pi - angle)) / (2 pi), s = sqrt(ab - c^2), angle = arccos(c / sqrt(ab)) by atan2: no division by 0."""
     s = jnp.sqrt(_determinant(a, b, c))
     return (s + c * (math.pi - jnp.arctan2(s, c))) / (2 * math.pi)
 
 
 @_relu.defjvp
 def _relu_jvp(primals: Any, tangents: Any) -> Any:
-    """d/da = s / (4 pi a), d/db = s / (4 pi b), d/dc = (pi - angle) / (2 pi).
-
-    Differentiating term by term has 1 / s instead. At variance 0, where d/da is infinite, 0 is right: the variance is
-    then 0 for all scales.
-    """
+    """d/da = s / (4 pi a), d/db = s / (4 pi b), d/dc = (pi - angle) / (2 pi); term by term there would be 1 / s."""
     (a, b, c), (da, db, dc) = primals, tangents
     s = jnp.sqrt(_determinant(a, b, c))
+    # A variance of 0 is 0 for all scales.
     relative = da / jnp.where(a > 0, a, jnp.inf) + db / jnp.where(b > 0, b, jnp.inf)
     return _relu(a, b, c), (0.5 * s * relative + (math.pi - jnp.arctan2(s, c)) * dc) / (2 * math.pi)
 
@@ -80,10 +73,9 @@ def _sin(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
 
 
 def _gelu(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
-    """c E[Phi(u) Phi(v)] + (c^2 + ab D) / (2 pi P sqrt(D)), P = (1 + a)(1 + b), D = P - c^2.
+    """c E[Phi(u) Phi(v)] + (c^2 + ab D) / (2 pi P sqrt(D)), P = (1 + a)(1 + b), D = P - c^2 >= 1.
 
-    E[Phi(u) Phi(v)] = 1/4 + arcsin(c / sqrt(P)) / (2 pi) is an orthant probability, by atan2 like erf; the rest is
-    Stein's identity applied twice. D = 1 + a + b + (ab - c^2) is at least 1.
+    E[Phi(u) Phi(v)] = 1/4 + arcsin(c / sqrt(P)) / (2 pi); the rest is Stein's identity applied twice.
     """
     d = 1 + (a + b) + _determinant(a, b, c)
     orthant = 0.25 + jnp.arctan2(c, jnp.sqrt(d)) / (2 * math.pi)
@@ -123,8 +115,7 @@ def _quadrature(
 
         u = sqrt(a) (p z1 + q z2),   v = sqrt(b) (p z1 - q z2),   p = sqrt((1 + r) / 2),  q = sqrt((1 - r) / 2).
 
-    Unlike the Cholesky parametrisation it treats u and v alike, and the sum is even in p and q, so that rounding in r
-    close to +-1 does no harm.
+    The sum is even in p and q, so that rounding in r close to +-1 does no harm.
     """
     z1, z2, weights = nodes
 

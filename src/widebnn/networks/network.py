@@ -1,12 +1,7 @@
 """What the rest of the package knows of a network.
 
-A network is a set of parameters that are N(0, 1) a priori and a feature map Psi; its output is linear in
-the readout weights, which are N(0, 1) too:
-
-    f(x) = Psi(hidden, x) @ readout.
-
-All scales live in Psi. Anything with the two methods of ``Network`` can be sampled; wrap two plain
-functions with ``feature_map`` to plug in a network of your own.
+Its parameters are N(0, 1) a priori, and so are the readout weights in which its output is linear: all scales live in
+the features Psi, f(x) = Psi(hidden, x) @ readout. Anything with the two methods of ``Network`` can be sampled.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The one interface between posteriors and samplers: a density written against N(0, I).
-
-``gaussian_target`` makes one of any problem with a Gaussian prior N(m, C): x = m + L u with L L' = C.
-"""
+"""The one interface between posteriors and samplers: a density written against N(0, I)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from widebnn.coordinates.function_space import Extension, FunctionSpace, row_space
-from widebnn.coordinates.marginal import MarginalCoordinates
+from widebnn.coordinates.marginal import Coordinates
 from widebnn.likelihoods.likelihood import Likelihood
 from widebnn.networks.dense import DenseNetwork
 from widebnn.networks.network import Weights
@@ -54,7 +54,7 @@ def carry_inputs(space: FunctionSpace, x_carry: Any) -> CarriedInputs:
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionCoordinates(MarginalCoordinates):
+class FunctionCoordinates(Coordinates):
     """Function values of a dense network at the training inputs, and at inputs that are carried."""
 
     network: DenseNetwork
@@ -69,7 +69,7 @@ class FunctionCoordinates(MarginalCoordinates):
         object.__setattr__(self, "carried", carried)
 
     @property
-    def carries_inputs(self) -> bool:  # type: ignore[override]
+    def carries_inputs(self) -> bool:
         """Whether the chain carries the function at inputs beyond the data."""
         return self.carry is not None
 

@@ -15,18 +15,12 @@ LogLikelihood = Callable[[Any], jax.Array]
 
 
 class State(NamedTuple):
-    """State of a sampler that needs no gradient."""
+    """State of a sampler: log-likelihood and gradient at the position are cached."""
 
     position: Any
     log_likelihood: jax.Array
-
-
-class GradientState(NamedTuple):
-    """State of a gradient sampler: the gradient of the log-likelihood is cached."""
-
-    position: Any
-    log_likelihood: jax.Array
-    gradient: Any
+    gradient: Any = ()
+    """Empty where the sampler needs none."""
 
 
 class Proposal(NamedTuple):
@@ -114,7 +108,7 @@ def plain_init(log_likelihood: LogLikelihood) -> Callable[[Any], State]:
     return lambda position: State(position, log_likelihood(position))
 
 
-def gradient_init(log_likelihood: LogLikelihood) -> Callable[[Any], GradientState]:
+def gradient_init(log_likelihood: LogLikelihood) -> Callable[[Any], State]:
     """init of the gradient samplers."""
     value_and_grad = jax.value_and_grad(log_likelihood)
-    return lambda position: GradientState(position, *value_and_grad(position))
+    return lambda position: State(position, *value_and_grad(position))

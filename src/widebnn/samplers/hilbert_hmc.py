@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 from widebnn.errors import check_integer
 from widebnn.samplers.algorithm import (
-    GradientState,
     LogLikelihood,
     Proposal,
     SamplingAlgorithm,
+    State,
     check_step_size,
     gradient_init,
     metropolis_algorithm,
@@ -57,7 +57,7 @@ def hilbert_hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int 
     init = gradient_init(log_likelihood)
     gradient_at = jax.grad(log_likelihood)
 
-    def propose(state: GradientState, noise: Any, steps: Any = None, e: Any = e) -> Proposal:
+    def propose(state: State, noise: Any, steps: Any = None, e: Any = e) -> Proposal:
         if steps is None:
             steps, e = (num_steps, e) if num_steps else _turn(1.0, e).values()
         steps = jnp.asarray(steps)

@@ -150,8 +150,8 @@ def _run(
 ) -> bool:
     """Burn in and draw until all is done or the deadline has passed; whether Ctrl-C ended it."""
     whole = plan.burn_in + plan.draws * plan.thin
-    with Progress(whole, plan.chains, show) as bar, Stop(saver.interval is not None) as stop:
-        bar.skip(trace.burned + trace.done * plan.thin)
+    done = trace.burned + trace.done * plan.thin
+    with Progress(whole, done, plan.chains, show) as bar, Stop(saver.interval is not None) as stop:
         is_fresh = trace.done == 0
         for t, count in _chunks(trace.burned, lambda _: plan.burn_in, plan.burn_in, stop, saver, deadline, least=0):
             totals = states.advance(t, count)

@@ -13,6 +13,7 @@ from widebnn.coordinates.function import FunctionPosition
 from widebnn.coordinates.function_space import FunctionSpace
 from widebnn.coordinates.lumped import Lumped
 from widebnn.data import load_dataset
+from widebnn.networks import apply
 from widebnn.precision import one_blas_thread
 from widebnn.samplers.tree import reframe
 
@@ -196,66 +197,82 @@ def test_coordinates_weights_and_back(n, widths):
         np.testing.assert_allclose(a, b, atol=1e-8)
 
 
-@pytest.mark.some(1)
-@pytest.mark.parametrize("widths", [(5, 4), (5,), (4, 5, 3)])
-def test_weights_drawn_back_are_standard_normal(widths):
-    """Coordinates from N(0, I) must give weights N(0, I): nothing is lost and nothing counted twice."""
-    x, y = small_data(n=3)
-    target = widebnn.posterior(widebnn.dense(3, widths), x, y, dtype="float64")
+def target_of(likelihood, n, widths, m=3, **options):
+    """Regression, or classification of inputs two of which are equal; and the inputs."""
+    x, y = small_data(n=n, m=m)
+    if likelihood == "softmax":
+        x, y = np.vstack([x, x[:1]]), np.arange(n + 1) % 3
+    likelihood = widebnn.Gaussian(0.3) if likelihood == "gaussian" else likelihood
+    network = widebnn.dense(m, widths, readout_weight_std=2.0)
+    return widebnn.posterior(network, x, y, likelihood=likelihood, dtype="float64", **options), x
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize(
+    ("likelihood", "widths"),
+    [*(("gaussian", widths) for widths in [(5, 4), (5,), (4, 5, 3)]), ("softmax", (7,)), ("softmax", (3, 5))],
+)
+def test_weights_drawn_back_are_standard_normal(likelihood, widths):
+    """Coordinates from N(0, I) give weights N(0, I), with labels the readout too: nothing is lost or counted twice."""
+    target, _ = target_of(likelihood, 3, widths)
 
     def draw(key):
         u_key, w_key = jax.random.split(key)
-        hidden = target.to_weights(w_key, target.sample_reference(u_key)).hidden
-        return jax.flatten_util.ravel_pytree(hidden)[0]
+        weights = target.to_weights(w_key, target.sample_reference(u_key))
+        return jax.flatten_util.ravel_pytree(weights if likelihood == "softmax" else weights.hidden)[0]
 
     keys = jax.random.split(jax.random.key(0), 20_000)
     draws = np.asarray(jax.jit(lambda keys: jax.lax.map(draw, keys, batch_size=500))(keys))
     assert worst_z_of_normals(draws) < 5
 
 
-@pytest.mark.some(1)
-@pytest.mark.parametrize("widths", [(6, 5), (5,), (3, 6)])
-def test_predictions_have_the_law_of_weights_drawn_back(widths):
+@pytest.mark.some(2)
+@pytest.mark.parametrize(
+    ("likelihood", "widths"),
+    [*(("gaussian", widths) for widths in [(6, 5), (5,), (3, 6)]), ("softmax", (7,)), ("softmax", (6, 5))],
+)
+def test_predictions_have_the_law_of_weights_drawn_back(likelihood, widths):
     """Two exact routes to new inputs: conditional draws layer by layer, and drawing all weights."""
-    x, y = small_data(n=3)
-    target = widebnn.posterior(widebnn.dense(3, widths), x, y, dtype="float64", noise=0.3)
+    target, x = target_of(likelihood, 3, widths)
     u = target.sample_reference(jax.random.key(5))
-    x_new = np.vstack([x[0], np.random.default_rng(3).normal(size=(2, 3))])
+    x_new = np.random.default_rng(3).normal(size=(2, 3))
+    x_new = np.vstack([x[:1], x_new]) if likelihood == "gaussian" else x_new  # the logits there are known given u
 
     def both(key):
         one, two = jax.random.split(key)
-        weights = target.to_weights(one, u)
-        f = target.network.features(weights.hidden, jnp.asarray(x_new)) @ weights.readout
-        return target.predict(two, u, x_new).f, f
+        return target.predict(two, u, x_new).f, apply(target.network, target.to_weights(one, u), jnp.asarray(x_new))
 
     assert worst_z_of_pairs(both, 20_000, 500) < 5
 
 
-@pytest.mark.some(1)
-@pytest.mark.parametrize("coordinates", ["function", "full"])
-def test_carried_inputs_have_the_law_of_new_inputs(coordinates):
-    """Averaged over the coordinates that are carried, predict(key, u) is predict(key, u, x)."""
-    x, y = small_data(n=N, m=M)
-    x_new = np.vstack([x[1], np.random.default_rng(3).normal(size=(2, M))])
-    target = widebnn.posterior(
-        widebnn.dense(M, [WIDTH]), x, y, noise=0.3, dtype="float64", carry=x_new, coordinates=coordinates
-    )
-    layers = target.sample_reference(jax.random.key(9)).layers
+@pytest.mark.some(2)
+@pytest.mark.parametrize(
+    ("likelihood", "coordinates"), [("gaussian", "function"), ("gaussian", "full"), ("softmax", "function")]
+)
+def test_carried_inputs_have_the_law_of_new_inputs(likelihood, coordinates):
+    """Averaged over the coordinates that are carried (labels: over all), predict(key, u) is predict(key, u, x)."""
+    x_new = np.vstack([small_data(n=N, m=M)[0][1], np.random.default_rng(3).normal(size=(2, M))])
+    target, _ = target_of(likelihood, N, [WIDTH], M, carry=x_new, coordinates=coordinates)
+    known = target.sample_reference(jax.random.key(9))
 
     def both(key):
         u_key, one, two = jax.random.split(key, 3)
-        u = target.sample_reference(u_key)._replace(layers=layers)
+        u = target.sample_reference(u_key)
+        u = u._replace(layers=known.layers) if likelihood == "gaussian" else u
         return target.predict(one, u).f, target.predict(two, u, x_new).f
 
     assert worst_z_of_pairs(both, 20_000, 500) < 5
 
 
-@pytest.mark.some(1)
-@pytest.mark.parametrize("widths", [(6,), (7, 6), (3, 6)])
-def test_carried_function_moves_with_the_chain(widths):
+@pytest.mark.some(2)
+@pytest.mark.parametrize(
+    ("likelihood", "widths"),
+    [*(("gaussian", widths) for widths in [(6,), (7, 6), (3, 6)]), ("softmax", (3,)), ("softmax", (7, 6))],
+)
+def test_carried_function_moves_with_the_chain(likelihood, widths):
     """The same position gives the same hidden function at carried inputs, and duplicates of training inputs agree."""
     x, y = small_data(n=N)
-    target = widebnn.posterior(widebnn.dense(3, widths), x, y, noise=0.3, dtype="float64", carry=np.vstack([x[:2], -x]))
+    target, _ = target_of(likelihood, N, widths, carry=np.vstack([x[:2], -x]))
     u = target.sample_reference(jax.random.key(0))
     predict = jax.jit(target.predict)
     mean = predict(jax.random.key(1), u).mean

@@ -170,9 +170,8 @@ def softmax_log_likelihood(f: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.sum(y * f) - jnp.sum(jnp.sum(y, axis=1) * jax.scipy.special.logsumexp(f, axis=1))
 
 
-def one_hot_labels(y: Any, classes: int | None = None) -> Any:
+def one_hot_labels(y: Any, classes: int | None) -> Any:
     """Class labels 0..C-1 (shape n), or one-hot rows (n x C), as one-hot rows; C = ``classes`` or the largest + 1."""
-    classes = None if classes is None else check_integer("classes", classes, 2)
     traced = isinstance(y, jax.core.Tracer)
     if not traced:
         y = check_numbers("y", y)

@@ -1,8 +1,7 @@
 """Coordinates ``function``: the network at the inputs, instead of its weights; the default for dense networks.
 
-The hidden layers are their values at the inputs (function_space.py) and the readout is integrated out, or, where that
-is impossible, reduced by the likelihood: the same posterior over functions in a fraction of the coordinates, exactly.
-The chain can also carry the function at inputs known in advance (``carry``), so that predictions there move with it.
+The same posterior over functions in a fraction of the coordinates, exactly (function_space.py). The chain can carry the
+function at inputs known in advance, too (``carry``), so that predictions there move with it.
 """
 
 from __future__ import annotations

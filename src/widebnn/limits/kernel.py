@@ -1,12 +1,7 @@
-"""The kernel of an infinitely wide dense network.
+"""The kernel of an infinitely wide dense network (Neal, 1996; Lee et al., 2018): see ``nngp_kernel``.
 
-As all widths grow, the prior over readouts of ``DenseNetwork`` becomes a Gaussian process (NNGP) with covariance
-
-    K_1 = sw^2 x x' / m + sb^2,     K_{l+1} = sw^2 E[g(u) g(v)] + sb^2,   (u, v) ~ N(0, K_l),
-
-where the last step uses the readout's scales (Neal, 1996; Lee et al., 2018). The expectation has a closed form for
-relu (Cho and Saul, 2009), erf (Williams, 1997), gelu (Tsuchida et al., 2021) and sin; everything else is integrated by
-Gauss-Hermite quadrature.
+Its expectations have closed forms for relu (Cho and Saul, 2009), erf (Williams, 1997), gelu (Tsuchida et al., 2021) and
+sin; everything else is integrated by Gauss-Hermite quadrature.
 """
 
 from __future__ import annotations

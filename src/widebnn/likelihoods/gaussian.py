@@ -28,10 +28,6 @@ class ConditionallyGaussian(Likelihood):
             raise WidebnnError(f"y must have shape (n,) or (n, outputs); got {y.shape}.")
         return y
 
-    def prepare(self, x: Any, y: Any) -> tuple[Any, Any]:
-        """The data as they are."""
-        return x, y
-
     def log_likelihood(self, f: jax.Array, y: jax.Array, z: Any, psi: jax.Array) -> jax.Array:
         """log N(y; f, s^2) over all entries, summed in float64."""
         noise, residual = self.noise_at(z, psi), y.astype(jnp.float64) - f.astype(jnp.float64)
@@ -61,10 +57,6 @@ class ConditionallyGaussian(Likelihood):
         """f + s e, e ~ N(0, I)."""
         noise = jnp.reshape(self.noise_at(z, psi), (-1, 1)).astype(f.dtype)
         return f + noise * standard_normal(key, f.shape, f.dtype)
-
-    def scale(self, z: Any) -> float:
-        """Readout weights are used as they are."""
-        return 1.0
 
 
 @dataclass(frozen=True)

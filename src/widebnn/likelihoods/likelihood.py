@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
 
 
 class Likelihood(Protocol):
-    """The distribution of observations given the function; the last two methods need not be overridden."""
+    """The distribution of observations given the function; methods that return something need not be overridden."""
 
     name: str
 
@@ -40,6 +40,7 @@ class Likelihood(Protocol):
 
     def prepare(self, x: Any, y: Any) -> tuple[Any, Any]:
         """The rows that the posterior is computed from; equal ones may be merged."""
+        return x, y
 
     def sample_latent(self, key: jax.Array, sizes: Sizes) -> Any:
         """z ~ N(0, I), a pytree; ``()`` where nothing is unknown."""
@@ -58,6 +59,7 @@ class Likelihood(Protocol):
 
     def scale(self, z: Any) -> Any:
         """What explicit readout weights are multiplied with."""
+        return 1.0
 
     def observe(self, key: jax.Array, f: jax.Array, z: Any, psi: jax.Array) -> jax.Array:
         """New observations at function values f and features Psi."""
@@ -67,6 +69,7 @@ class Likelihood(Protocol):
 
         ``new``: of new rows, not of the data; ``constant``: value of one more column of Psi.
         """
+        return 0.0
 
     def starting_latent(self, z: Any) -> tuple[Any, bool]:
         """Where an optimiser should start from a prior draw z, and whether it must leave the latent there."""

@@ -137,10 +137,6 @@ class Softmax(Likelihood):
         """One-hot labels drawn from the classes' probabilities."""
         return jax.nn.one_hot(jax.random.categorical(key, f), f.shape[1], dtype=f.dtype)
 
-    def noise_at(self, z: SoftmaxLatent, psi: Any = None, new: bool = False, constant: float = 0.0) -> float:
-        """Labels have no noise."""
-        return 0.0
-
 
 @dataclass(frozen=True, eq=False)
 class ReducedReadout:

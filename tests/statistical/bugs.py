@@ -123,7 +123,7 @@ def with_propose(build, propose):
 
     def sampler_of(log_likelihood):
         right = build(log_likelihood)
-        return core.metropolis_algorithm(right.init, functools.partial(propose, right), 1)
+        return core.metropolis_algorithm(right.init, functools.partial(propose, right))
 
     return sampler_of
 
@@ -317,7 +317,7 @@ def step_size_of_the_state(log_likelihood):
         size = inner(state.position, state.position) / 12
         return samplers.pcn(log_likelihood, 0.8 / (1 + size)).propose(state, noise)
 
-    return core.metropolis_algorithm(core.plain_init(log_likelihood), propose, 0)
+    return core.metropolis_algorithm(core.plain_init(log_likelihood), propose)
 
 
 # Hamiltonian samplers.

@@ -58,9 +58,9 @@ def hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int = 10) ->
 
     def propose(state: State, noise: Any) -> Proposal:
         end, momentum = jax.lax.fori_loop(0, num_steps, lambda _, carry: leapfrog(init, e, *carry), (state, noise))
-        return Proposal(end, state, -energy_change(state, noise, end, momentum))
+        return Proposal(end, state, -energy_change(state, noise, end, momentum), num_steps)
 
-    return metropolis_algorithm(init, propose, gradients=num_steps)
+    return metropolis_algorithm(init, propose)
 
 
 class UnderdampedState(NamedTuple):
@@ -107,6 +107,6 @@ def underdamped(log_likelihood: LogLikelihood, step_size: float, friction: float
         end, end_momentum = leapfrog(plain, e, start, momentum)
         new = UnderdampedState(*end, end_momentum, jnp.asarray(True))
         flipped = UnderdampedState(*start, combine((-1.0, momentum)), jnp.asarray(True))
-        return Proposal(new, flipped, -energy_change(start, momentum, end, end_momentum))
+        return Proposal(new, flipped, -energy_change(start, momentum, end, end_momentum), 1)
 
-    return metropolis_algorithm(init, propose, gradients=1)
+    return metropolis_algorithm(init, propose)

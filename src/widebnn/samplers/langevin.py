@@ -48,9 +48,9 @@ def mala(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
         backward = inner(combine((1.0, u), (-a, v)), new.gradient)
         forward = inner(combine((1.0, v), (-a, u)), g)
         norms = (e * e / 8) * (squared_norm_change(v, u) + squared_norm_change(new.gradient, g))
-        return Proposal(new, state, new.log_likelihood - state.log_likelihood + 0.5 * (backward - forward) - norms)
+        return Proposal(new, state, new.log_likelihood - state.log_likelihood + 0.5 * (backward - forward) - norms, 1)
 
-    return metropolis_algorithm(init, propose, gradients=1)
+    return metropolis_algorithm(init, propose)
 
 
 def delta_from_step_size(step_size: float) -> Any:
@@ -87,6 +87,6 @@ def pcnl(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
     def propose(state: State, noise: Any) -> Proposal:
         keep, push, scale = (2 - d) / (2 + d), 2 * d / (2 + d), jnp.sqrt(8 * d) / (2 + d)
         new = init(combine((keep, state.position), (push, state.gradient), (scale, noise)))
-        return Proposal(new, state, rho(state, new) - rho(new, state))
+        return Proposal(new, state, rho(state, new) - rho(new, state), 1)
 
-    return metropolis_algorithm(init, propose, gradients=1)
+    return metropolis_algorithm(init, propose)

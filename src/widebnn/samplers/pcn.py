@@ -41,7 +41,7 @@ def rwmh(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
         prior = 0.5 * squared_norm_change(new.position, state.position)
         return Proposal(new, state, new.log_likelihood - state.log_likelihood - prior)
 
-    return metropolis_algorithm(init, propose, gradients=0)
+    return metropolis_algorithm(init, propose)
 
 
 def pcn(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
@@ -71,4 +71,4 @@ def pcn(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
         new = init(combine((a, state.position), (b, noise)))
         return Proposal(new, state, new.log_likelihood - state.log_likelihood)
 
-    return metropolis_algorithm(init, propose, gradients=0)
+    return metropolis_algorithm(init, propose)

@@ -24,10 +24,10 @@ def small_data(n=5, m=3, outputs=2, seed=0):
     return rng.normal(size=(n, m)), rng.normal(size=(n, outputs))
 
 
-def small_target(coordinates, n=5, m=3, outputs=2, widths=(4,), activation="gelu", seed=0, dtype="float64"):
+def small_target(coordinates, n=5, m=3, outputs=2, widths=(4,), activation="gelu", seed=0, **options):
     x, y = small_data(n, m, outputs, seed)
     network = widebnn.dense(m, widths, activation)
-    return widebnn.posterior(network, x, y, noise=NOISE, coordinates=coordinates, dtype=dtype)
+    return widebnn.posterior(network, x, y, coordinates=coordinates, **{"noise": NOISE, "dtype": "float64"} | options)
 
 
 def numpy_features(network, hidden, x):

@@ -23,8 +23,6 @@ Bound = float | None
 
 def readable(text: str) -> str:
     """Return one line that a terminal can show, whatever a file has put into it."""
-    if len(text) > LONGEST:
-        text = f"{text[: LONGEST - 305]} ... {text[-300:]}"
     text = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 305]} ... {text[-300:]}"
 

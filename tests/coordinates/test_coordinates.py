@@ -128,17 +128,23 @@ def test_a_feature_map_of_ones_own():
             np.testing.assert_allclose(target.log_likelihood(u), expected, rtol=1e-9)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(4)
 @pytest.mark.ambient
-@pytest.mark.parametrize("coordinates", COORDINATES)
-def test_works_in_a_program_without_double_precision(coordinates):
+@pytest.mark.parametrize(
+    ("coordinates", "likelihood"),
+    [*((c, "gaussian") for c in COORDINATES), *((c, "softmax") for c in COORDINATES if c != "reparametrised")],
+)
+def test_works_in_a_program_without_double_precision(coordinates, likelihood):
     """Called from plain float32 JAX, l still comes from a float64 factorisation; jit, grad and vmap work."""
-    target = small_target(coordinates, dtype="float32")
-    exact = small_target(coordinates, dtype="float64")
+    (x, y), network = small_data(), widebnn.dense(3, (4,))
+    y = y if likelihood == "gaussian" else np.arange(5) % 3
+    options = {"likelihood": likelihood, "coordinates": coordinates}
+    target, exact = (widebnn.posterior(network, x, y, dtype=dtype, **options) for dtype in ("float32", "float64"))
     u = target.sample_reference(jax.random.key(1))
     value, gradient = jax.jit(jax.value_and_grad(target.log_likelihood))(u)
-    assert value.dtype == jnp.float32
-    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(gradient))
+    key = jax.random.key(0)
+    results = value, gradient, target.to_weights(key, u), target.predict(key, u, np.ones((2, 3)))
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(results)} == {"float32"}
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), u)
         expected = float(exact.log_likelihood(wide))

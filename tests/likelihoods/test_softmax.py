@@ -7,9 +7,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import widebnn
-from problems import numpy_features, worst_z_of_normals, worst_z_of_pairs
+from problems import numpy_features
 from widebnn.likelihoods.softmax import SoftmaxLatent, kernel_root, polar_factor
-from widebnn.networks import apply
 
 CLASSES = 3
 SHAPES = [(5, (7,)), (9, (4,)), (6, (3, 8)), (9, (4, 5))]
@@ -112,62 +111,12 @@ def test_the_readout_is_reduced_where_it_can_be(n, widths, rows):
     assert target.dimension == ravel_pytree(u)[0].size
 
 
-@pytest.mark.some(1)
-@pytest.mark.parametrize("widths", [(7,), (3, 5)])
-def test_weights_drawn_back_are_standard_normal(widths):
-    """Coordinates from N(0, I) give weights N(0, I), readout and hidden ones jointly."""
-    target = classifier("function", 4, widths)
-
-    def draw(key):
-        u_key, w_key = jax.random.split(key)
-        return ravel_pytree(target.to_weights(w_key, target.sample_reference(u_key)))[0]
-
-    draws = np.asarray(jax.jit(lambda keys: jax.lax.map(draw, keys))(jax.random.split(jax.random.key(0), 4_000)))
-    assert worst_z_of_normals(draws) < 5.5
-
-
-@pytest.mark.some(1)
-@pytest.mark.parametrize("widths", [(7,), (6, 5)])
-def test_predictions_have_the_law_of_weights_drawn_back(widths):
-    """New inputs, directly and by way of all weights; first and second moments given one position."""
-    target = classifier("function", 4, widths)
-    u = target.sample_reference(jax.random.key(5))
-    x_new = np.random.default_rng(3).normal(size=(2, 3))
-
-    def both(key):
-        one, two = jax.random.split(key)
-        return target.predict(one, u, x_new).f, apply(target.network, target.to_weights(two, u), jnp.asarray(x_new))
-
-    assert worst_z_of_pairs(both, 4_000) < 5
-
-
 def test_mean_is_the_draw_and_nothing_is_left_to_average():
     target = classifier("function", 5, (7,))
     prediction = target.predict(jax.random.key(0), target.sample_reference(jax.random.key(1)), np.ones((2, 3)))
     assert prediction.f.shape == (2, CLASSES)
     np.testing.assert_array_equal(prediction.f, prediction.mean)
     np.testing.assert_array_equal(prediction.variance, np.zeros(2))
-
-
-@pytest.mark.some(1)
-@pytest.mark.parametrize("widths", [(3,), (7, 6)])
-def test_carried_inputs_move_with_the_chain(widths):
-    """No key matters, the law under N(0, I) is that of fresh predictions, and training inputs get their logits."""
-    x, _ = labelled(5)
-    x_new = np.vstack([x[:1], np.random.default_rng(3).normal(size=(2, 3))])
-    target = classifier("function", 5, widths, carry=x_new)
-    u = target.sample_reference(jax.random.key(1))
-    carried = jax.jit(target.predict)
-    f = carried(jax.random.key(2), u).f
-    np.testing.assert_array_equal(f, carried(jax.random.key(3), u).f)
-    training = jax.jit(lambda u: target.predict(jax.random.key(4), u, x).f)(u)
-    np.testing.assert_allclose(f[0], training[0], atol=1e-7)
-
-    def both(key):
-        u = target.sample_reference(key)
-        return target.predict(key, u).f[:, 0], target.predict(jax.random.fold_in(key, 1), u, x_new).f[:, 0]
-
-    assert worst_z_of_pairs(both, 4_000) < 4.5
 
 
 def test_the_root_of_a_singular_kernel():
@@ -293,27 +242,6 @@ def test_bad_networks_and_calls():
         target.predict(jax.random.key(0), None)
     with pytest.raises(widebnn.WidebnnError, match="traced labels; pass classes=C"):
         jax.jit(lambda y: widebnn.posterior(widebnn.dense(2, [3]), X, y, likelihood="softmax").y)(Y)
-
-
-@pytest.mark.some(2)
-@pytest.mark.ambient
-@pytest.mark.parametrize("coordinates", SYSTEMS)
-def test_works_in_a_program_without_double_precision(coordinates):
-    target = classifier(coordinates, 5, (7,), dtype="float32")
-    exact = classifier(coordinates, 5, (7,), dtype="float64")
-    u = target.sample_reference(jax.random.key(1))
-    value, gradient = jax.jit(jax.value_and_grad(target.log_likelihood))(u)
-    assert value.dtype == jnp.float32
-    assert all(
-        leaf.dtype == jnp.float32 for leaf in jax.tree.leaves((gradient, target.to_weights(jax.random.key(0), u)))
-    )
-    assert target.predict(jax.random.key(0), u, np.ones((2, 3))).f.dtype == jnp.float32
-    with jax.enable_x64(True):
-        wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), u)
-        expected = float(exact.log_likelihood(wide))
-        assert exact.x.dtype == jnp.float64
-        assert {leaf.dtype for leaf in jax.tree.leaves(exact.sample_reference(jax.random.key(0)))} == {exact.x.dtype}
-    np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
 @pytest.mark.ambient

@@ -199,15 +199,6 @@ def test_kernel_without_hidden_layers_is_the_linear_kernel():
     np.testing.assert_allclose(nngp_kernel(network, x, x[:2]), psi @ psi[:2].T, rtol=1e-13)
 
 
-def test_quadrature_gives_the_same_kernel():
-    network = dense(3, [1, 1], "gelu")
-    x = 0.5 * inputs()
-    closed = nngp_kernel(network, x)
-    np.testing.assert_allclose(nngp_kernel(network, x, quadrature_order=100), closed, rtol=0, atol=1e-8)
-    coarse = nngp_kernel(network, x, quadrature_order=4)
-    assert np.max(np.abs(coarse - closed)) > 1e-6
-
-
 def test_correlations_pushed_past_one_by_coarse_quadrature():
     """An even activation, too few nodes: after one layer correlations exceed 1, the next must still be defined."""
     one, two = (

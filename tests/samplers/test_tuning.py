@@ -74,26 +74,15 @@ def test_pcn_takes_full_steps_where_everything_is_accepted():
     assert abs(correlation) < 0.05, "step size 1 makes independent draws"
 
 
-def test_nothing_adapts_after_burn_in():
-    algorithm = build_sampler("mala", gaussian(5.0).log_likelihood, burn_in=30)
-    step = jax.jit(algorithm.step)
-    state = algorithm.init(jnp.ones(50))
-    memories = []
-    for t in range(40):
-        state, _ = step(jax.random.key(t), state)
-        memories.append(jax.tree.leaves(state.tuner))
-    assert any(not np.array_equal(a, b) for a, b in zip(memories[10], memories[29], strict=True))
-    for a, b in zip(memories[29], memories[39], strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_a_tuned_sampler_after_burn_in_is_the_sampler_with_that_step_size():
     target = small_target("function")
     tuner = acceptance_rate(0.7, 0.3, 1.0, burn_in=20)
     algorithm = tuned(lambda e: widebnn.samplers.mala(target.log_likelihood, e), tuner, burn_in=20)
-    state = algorithm.init(target.sample_reference(jax.random.key(0)))
-    for t in range(20):
-        state, _ = algorithm.step(jax.random.key(t), state)
+    state, step, found = algorithm.init(target.sample_reference(jax.random.key(0))), jax.jit(algorithm.step), []
+    for t in range(30):
+        state, _ = step(jax.random.key(t), state)
+        found.append(jax.tree.leaves(state.tuner))
+    assert found[10] != found[19] == found[29]
     fixed = widebnn.samplers.mala(target.log_likelihood, float(tuner.final(state.tuner)))
     ours, _ = algorithm.step(jax.random.key(99), state)
     theirs, _ = fixed.step(jax.random.key(99), state.inner)

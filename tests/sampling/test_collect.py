@@ -4,6 +4,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import widebnn
 from widebnn.likelihoods import Gaussian, HeavyTails, LogNormal
@@ -30,15 +31,11 @@ def assert_uncorrelated(values):
     assert np.max(np.abs(correlation)) < 5 / np.sqrt(DRAWS)
 
 
-def test_known_noise():
-    noise = residuals(Gaussian(0.3))[0]
-    np.testing.assert_allclose(noise.std(axis=0), 0.3, rtol=0.06)
-    assert_uncorrelated(noise.reshape(DRAWS, -1))
-
-
-def test_sampled_noise_is_that_of_the_position():
-    noise, target, position = residuals(Gaussian(LogNormal(0.5, log_sd=1.0)))
+@pytest.mark.parametrize("likelihood", [Gaussian(0.3), Gaussian(LogNormal(0.5, log_sd=1.0))])
+def test_noise_is_that_of_the_position(likelihood):
+    noise, target, position = residuals(likelihood)
     np.testing.assert_allclose(noise.std(axis=0), float(target.noise_at(position)), rtol=0.06)
+    assert_uncorrelated(noise.reshape(DRAWS, -1))
 
 
 def test_noise_of_every_row():

@@ -70,11 +70,7 @@ def regression_moments(coordinates: str, unknown_noise: bool, steps: int) -> Mom
 
 
 def regression_target(coordinates: str, unknown_noise: bool) -> Any:
-    if not unknown_noise:
-        return small_target(coordinates)
-    x, y = small_data()
-    network = widebnn.dense(x.shape[1], (4,))
-    return widebnn.posterior(network, x, y, noise=UNKNOWN_NOISE, coordinates=coordinates, dtype="float64")
+    return small_target(coordinates, noise=UNKNOWN_NOISE if unknown_noise else NOISE)
 
 
 def label_moments(coordinates: str, steps: int) -> Moments:

@@ -38,6 +38,7 @@ from widebnn.likelihoods.readout import condition, log_evidence
 from widebnn.networks import Layer, Weights
 from widebnn.precision import in_double_precision
 from widebnn.samplers import algorithm as core
+from widebnn.samplers.hilbert_hmc import _kick, _rotate
 from widebnn.samplers.hmc import energy_change, leapfrog
 from widebnn.samplers.langevin import delta_from_step_size
 from widebnn.samplers.tree import combine, inner, normal_like, squared_norm_change
@@ -122,7 +123,7 @@ def with_propose(build, propose):
 
     def sampler_of(log_likelihood):
         right = build(log_likelihood)
-        return core.metropolis_algorithm(right.init, functools.partial(propose, right), 1)
+        return core.metropolis_algorithm(right.init, functools.partial(propose, right))
 
     return sampler_of
 
@@ -197,27 +198,14 @@ def readout_prior_dropped(target, u):
     return target.log_likelihood(u) + 0.5 * inner(theta, theta)
 
 
-def with_proposal(init_of, propose_of):
-    """A sampler from a wrong propose function."""
-
-    def sampler_of(log_likelihood):
-        init = init_of(log_likelihood)
-        return core.metropolis_algorithm(init, propose_of(init, log_likelihood), 1)
-
-    return sampler_of
-
-
 def pcn_with(contraction, scale):
     """pCN with these coefficients of the position and of the noise."""
 
-    def propose_of(init, log_likelihood):
-        def propose(state, noise):
-            new = init(combine((contraction, state.position), (scale, noise)))
-            return core.Proposal(new, state, new.log_likelihood - state.log_likelihood)
+    def propose(right, state, noise):
+        new = right.init(combine((contraction, state.position), (scale, noise)))
+        return core.Proposal(new, state, new.log_likelihood - state.log_likelihood)
 
-        return propose
-
-    return plain_proposal(propose_of)
+    return with_propose(PCN, propose)
 
 
 def wrong_delta(state, noise):
@@ -240,16 +228,13 @@ def old_gradient_in_the_second_kick(init, e, end, momentum):
 def hmc_with(e, step=leapfrog, energy=energy_change):
     """HMC of four steps, another step than the leapfrog's or another change of energy in its acceptance."""
 
-    def propose_of(init, log_likelihood):
-        def propose(state, noise):
-            end, momentum = state, noise
-            for _ in range(4):
-                end, momentum = step(init, e, end, momentum)
-            return core.Proposal(end, state, -energy(state, noise, end, momentum))
+    def propose(right, state, noise):
+        end, momentum = state, noise
+        for _ in range(4):
+            end, momentum = step(right.init, e, end, momentum)
+        return core.Proposal(end, state, -energy(state, noise, end, momentum))
 
-        return propose
-
-    return gradient_proposal(propose_of)
+    return with_propose(MALA, propose)
 
 
 def without_the_prior(state, noise, end, momentum):
@@ -332,7 +317,7 @@ def step_size_of_the_state(log_likelihood):
         size = inner(state.position, state.position) / 12
         return samplers.pcn(log_likelihood, 0.8 / (1 + size)).propose(state, noise)
 
-    return core.metropolis_algorithm(core.plain_init(log_likelihood), propose, 0)
+    return core.metropolis_algorithm(core.plain_init(log_likelihood), propose)
 
 
 # Hamiltonian samplers.
@@ -352,21 +337,14 @@ def turned(first, last, counted):
     """One rotation of Hilbert-space HMC between kicks of these strengths; the work of the last is counted or not."""
     e = 0.6
 
-    def propose_of(init, log_likelihood):
-        def work(strength, momentum, gradient):
-            return strength * inner(momentum, gradient) + strength**2 / 2 * inner(gradient, gradient)
+    def propose(right, state, noise):
+        momentum, done = _kick(state.gradient, noise, first * e)
+        position, momentum = _rotate(e, state.position, momentum)
+        end = right.init(position)
+        done = done + counted * _kick(end.gradient, momentum, last * e)[1]
+        return core.Proposal(end, state, end.log_likelihood - state.log_likelihood - done)
 
-        def propose(state, noise):
-            done = work(first * e, noise, state.gradient)
-            momentum = combine((1.0, noise), (first * e, state.gradient))
-            end = init(combine((math.cos(e), state.position), (math.sin(e), momentum)))
-            momentum = combine((math.cos(e), momentum), (-math.sin(e), state.position))
-            done = done + counted * work(last * e, momentum, end.gradient)
-            return core.Proposal(end, state, end.log_likelihood - state.log_likelihood - done)
-
-        return propose
-
-    return gradient_proposal(propose_of)
+    return with_propose(MALA, propose)
 
 
 # Slices.
@@ -547,8 +525,6 @@ def underdamped(step_size, **options):
 MARGINAL, FUNCTION, WEIGHTS = (make_target(coordinates) for coordinates in ("marginal", "function", "weights"))
 PCN, PCNL, MALA, RWMH = (make_sampler(name) for name in ("pcn", "pcnl", "mala", "rwmh"))
 WEIGHTS_PCN = make_sampler("pcn", "weights")
-gradient_proposal = functools.partial(with_proposal, core.gradient_init)
-plain_proposal = functools.partial(with_proposal, core.plain_init)
 BUGS = {
     "dropped log det": Bug(evidence(0.0, -0.5), PCN),
     "printed sign of the quadratic form": Bug(evidence(-OUTPUTS / 2, 0.5), PCN),

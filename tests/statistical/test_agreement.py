@@ -2,14 +2,11 @@
 
 import agreement
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from agreement import X_TEST
-from harness import ALPHA, compiled
-from scipy.stats import ks_2samp
+from harness import ALPHA
 
-from problems import COORDINATES, small_target
+from problems import COORDINATES
 
 
 @pytest.fixture(scope="module")
@@ -35,34 +32,6 @@ def test_posterior_approaches_the_gaussian_process_limit():
     distances = agreement.distances_to_the_limit((4, 64, 1024))
     assert (distances[-1] < 0.03).all(), distances
     assert (distances[-1] < 0.25 * distances[0]).all(), distances
-
-
-@pytest.mark.some(1)
-@pytest.mark.parametrize("widths", [(4,), (5, 4), (4, 3, 5), (6, 6, 6)])
-def test_function_space_has_the_law_of_the_weights(widths):
-    """At every depth: the log-likelihood and the predictions have the same joint law under N(0, I).
-
-    The likelihood is the same function of them, so the posteriors are the same too. The last rows weight by it.
-    """
-    laws = {}
-    for seed, coordinates in enumerate(("function", "marginal")):
-        target = small_target(coordinates, n=4, widths=widths)
-
-        def draw(key, target=target):
-            u_key, f_key = jax.random.split(key)
-            u = target.sample_reference(u_key)
-            f, mean, variance, _ = target.predict(f_key, u, X_TEST)
-            log_likelihood = target.log_likelihood(u)
-            weight = jnp.exp(log_likelihood)
-            products = [f[0, 0] * f[1, 0], mean[0, 0] * mean[1, 1], f[0, 0] * log_likelihood]
-            return jnp.stack(
-                [log_likelihood, f[0, 0], mean[0, 0], variance[1], *products, weight * f[0, 0], weight * mean[1, 0]]
-            )
-
-        keys = jax.random.split(jax.random.key(seed), 20_000)
-        laws[coordinates] = np.asarray(compiled(lambda k, draw=draw: jax.lax.map(draw, k, batch_size=1000))(keys))
-    p_values = [ks_2samp(a, b).pvalue for a, b in zip(laws["function"].T, laws["marginal"].T, strict=True)]
-    assert len(p_values) * min(p_values) > ALPHA
 
 
 @pytest.mark.long

@@ -1,12 +1,9 @@
 """Coordinates ``full``: the paper's whole chain, hidden and readout weights, at the cost of function coordinates.
 
-One hidden layer, reparametrised readout. The likelihood sees A = V' W only; everything else in the paper's chain
-is N(0, I) under the posterior as under the prior, and moves along without influence on the likelihood. Samplers
-whose acceptance depends on the dimension (random walk, MALA, HMC) see it through its norm alone. So beside A and
-what carried inputs need, the position holds the whitened readout, a fixed set of linear functionals of the rest
-of W, from which projections of all weights are computed, and what is left, tens of millions of coordinates, in
-three numbers (lumped.py). The distribution of the chain, accept decisions included, is that of the
-chain on all weights.
+One hidden layer, reparametrised readout. The likelihood sees A = V' W only; everything else in the paper's chain is
+N(0, I) under the posterior too, and samplers see it through its norm alone. So beside A and what carried inputs need,
+the position holds the whitened readout, a fixed set of linear functionals of the rest of W, for projections of all
+weights, and what is left in three numbers (lumped.py): the chain on all weights in distribution, decisions included.
 """
 
 from __future__ import annotations
@@ -19,9 +16,9 @@ import numpy as np
 
 from widebnn.coordinates.function import FunctionCoordinates
 from widebnn.coordinates.lumped import Lumped
+from widebnn.coordinates.reparametrised import ReparametrisedCoordinates
 from widebnn.errors import WidebnnError
 from widebnn.likelihoods.likelihood import Likelihood
-from widebnn.likelihoods.readout import KnownReadout
 from widebnn.networks.network import Weights
 from widebnn.noise import standard_normal
 from widebnn.precision import double_precision
@@ -48,6 +45,7 @@ class FullCoordinates(FunctionCoordinates):
 
     name = "full"
     holds_readout = True
+    readout = ReparametrisedCoordinates.readout  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,13 +88,6 @@ class FullCoordinates(FunctionCoordinates):
         (readout,) = self.space.normals(readout_key, [(self.network.feature_dim, self.outputs)])
         tracked = standard_normal(tracked_key, (TRACKED,), self.x.dtype)
         return FullPosition(*part, readout, tracked, Lumped.sample(ignored_key, self._ignored))  # type: ignore[attr-defined]
-
-    def readout(  # type: ignore[override]
-        self, likelihood: Likelihood, psi: jax.Array, y: jax.Array, c: FullPosition, z: Any
-    ) -> KnownReadout:
-        """theta = mu + Sigma^{1/2} phi."""
-        theta = likelihood.condition(psi, y, z).unwhiten(c.readout)  # type: ignore[attr-defined]
-        return KnownReadout(theta.astype(self.x.dtype))
 
     def from_weights(self, likelihood: Likelihood, y: jax.Array, weights: Weights, z: Any) -> Any:
         """Not possible."""

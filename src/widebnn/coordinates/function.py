@@ -1,8 +1,7 @@
 """Coordinates ``function``: the network at the inputs, instead of its weights; the default for dense networks.
 
-The hidden layers are their values at the inputs (function_space.py) and the readout is integrated out, or, where that
-is impossible, reduced by the likelihood: the same posterior over functions in a fraction of the coordinates, exactly.
-The chain can also carry the function at inputs known in advance (``carry``), so that predictions there move with it.
+The same posterior over functions in a fraction of the coordinates, exactly (function_space.py). The chain can carry the
+function at inputs known in advance, too (``carry``), so that predictions there move with it.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from widebnn.coordinates.function_space import Extension, FunctionSpace, row_space
+from widebnn.coordinates.marginal import Coordinates
 from widebnn.likelihoods.likelihood import Likelihood
-from widebnn.likelihoods.readout import Readout
 from widebnn.networks.dense import DenseNetwork
 from widebnn.networks.network import Weights
 from widebnn.precision import double_precision
@@ -54,17 +53,14 @@ def carry_inputs(space: FunctionSpace, x_carry: Any) -> CarriedInputs:
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionCoordinates:
+class FunctionCoordinates(Coordinates):
     """Function values of a dense network at the training inputs, and at inputs that are carried."""
 
     network: DenseNetwork
-    x: jax.Array
-    outputs: int
     carry: Any = None
     space: FunctionSpace = field(init=False)
     carried: CarriedInputs | None = field(init=False)
     name = "function"
-    holds_readout = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "space", FunctionSpace(self.network, self.x))
@@ -93,11 +89,7 @@ class FunctionCoordinates:
         scaled = self.network.scaled_readout(self.space.last_layer(c.layers))
         return likelihood.log_evidence(scaled, y, z, constant=self.network.readout_bias_std)
 
-    def readout(self, likelihood: Likelihood, psi: jax.Array, y: jax.Array, c: Any, z: Any) -> Readout:
-        """The conditional distribution of the readout."""
-        return likelihood.condition(psi, y, z)
-
-    def at_new_inputs(self, key: jax.Array, c: Any, x_new: Any = None) -> jax.Array:
+    def at_new_inputs(self, key: Any, c: Any, x_new: Any = None) -> jax.Array:
         """Psi at new inputs from its exact conditional, or at those that are carried."""
         if x_new is None:
             assert self.carried is not None
@@ -105,7 +97,7 @@ class FunctionCoordinates:
         free = self.space.normals(key, [(len(x_new), width) for width in self.network.widths])
         return self.space.at_new_inputs(c.layers, self.space.extend(x_new), free)
 
-    def hidden(self, key: jax.Array, c: Any) -> Any:
+    def hidden(self, key: Any, c: Any) -> Any:
         """Hidden weights from their exact conditional."""
         return self.space.hidden_weights(key, c.layers)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -31,39 +30,29 @@ class Extension(NamedTuple):
     root: jax.Array
 
 
-@dataclass(frozen=True, eq=False)
 class FunctionSpace:
-    """The map from coordinates (A_1, ..., A_L) to function values at the inputs x, and back to weights."""
+    """The map from coordinates (A_1, ..., A_L) to function values at the inputs x, and back to weights.
 
-    network: DenseNetwork
-    x: jax.Array
-    shapes: tuple[tuple[int, int], ...] = field(init=False)
-    """Shapes of the coordinates, one array per hidden layer."""
-    basis: np.ndarray = field(init=False)
-    """V: an orthonormal basis of the row space of X~ in R^(m+1), in float64."""
-    factor: jax.Array = field(init=False)
-    """F, in the dtype of x."""
-    repeats: np.ndarray | None = field(init=False)
-    """Which distinct input every row is, where equal inputs are merged."""
+    ``basis`` is V in float64, ``factor`` F in the dtype of x, ``shapes`` are those of the coordinates, and ``repeats``
+    says which distinct input every row is, where equal inputs are merged.
+    """
 
-    def __post_init__(self) -> None:
-        rows = np.asarray(self.x, np.float64)
-        widths = self.network.widths
+    def __init__(self, network: DenseNetwork, x: jax.Array):
+        self.network, self.x = network, x
+        rows, widths = np.asarray(x, np.float64), network.widths
         # Equal inputs have equal function values: one row each, where the kernel of a deeper layer would be singular.
         distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
         repeated = len(distinct) < len(rows) and any(width >= len(distinct) for width in widths[:-1])
         rows = distinct if repeated else rows
         with double_precision(), jax.ensure_compile_time_eval():
-            inputs = np.asarray(self.network.hidden_inputs(jnp.asarray(rows)))
-            factor, basis = row_space(inputs, np.linalg.norm(inputs, axis=1).max())
-            if not basis.size:  # all inputs are zero, and there is no bias: a direction that nothing depends on
-                factor, basis = np.zeros((len(rows), 1)), np.eye(inputs.shape[1], 1)
-            object.__setattr__(self, "factor", jnp.asarray(factor, self.x.dtype))
-        shapes = [(factor.shape[1], widths[0])]
-        shapes += [(min(len(rows), before + 1), width) for before, width in itertools.pairwise(widths)]
-        object.__setattr__(self, "basis", basis)
-        object.__setattr__(self, "shapes", tuple(shapes))
-        object.__setattr__(self, "repeats", inverse.reshape(-1) if repeated else None)
+            inputs = np.asarray(network.hidden_inputs(jnp.asarray(rows)))
+            factor, self.basis = row_space(inputs, np.linalg.norm(inputs, axis=1).max())
+            if not self.basis.size:  # all inputs are zero, and there is no bias: a direction that nothing depends on
+                factor, self.basis = np.zeros((len(rows), 1)), np.eye(inputs.shape[1], 1)
+            self.factor = jnp.asarray(factor, x.dtype)
+        deeper = [(min(len(rows), before + 1), width) for before, width in itertools.pairwise(widths)]
+        self.shapes = ((factor.shape[1], widths[0]), *deeper)
+        self.repeats = inverse.reshape(-1) if repeated else None
 
     def normals(self, key: jax.Array, shapes: Any) -> tuple[jax.Array, ...]:
         """Standard normal arrays of these shapes."""
@@ -91,31 +80,25 @@ class FunctionSpace:
     def at_new_inputs(self, layers: Any, extension: Extension, normals: Any) -> jax.Array:
         """Psi at the inputs of an extension, from its exact conditional; ``normals``: standard normals per layer."""
         dtype = self.x.dtype
-        f, roots = self._forward(layers)
         f_new = product(extension.along, layers[0]) + product(extension.root, normals[0])
-        for before, root, a, z in zip(f, roots[1:], layers[1:], normals[1:], strict=False):
+        for maps, a, z in zip(self._isometries(layers)[1:], layers[1:], normals[1:], strict=True):
             new = self._next_inputs(f_new)
-            if root is None:
+            if maps is None:
                 f_new = product(new, a)
             else:
-                m, q = _isometry(self._next_inputs(before), root)
-                along, across = _conditional_root(new.astype(jnp.float64), m, q)
+                along, across = _conditional_root(new.astype(jnp.float64), *maps)
                 f_new = product(along.astype(dtype), a) + product(across.astype(dtype), z)
         return self.network.readout_inputs(self.network.activate(f_new))
 
     def hidden_weights(self, key: jax.Array, layers: Any) -> tuple[Layer, ...]:
         """Hidden weights from their exact conditional: W = M A + (I - Q'Q) Z, Q the row space of what a layer sees."""
-        network, dtype = self.network, self.x.dtype
-        f, roots = self._forward(layers)
         weights = []
-        for i, (a, layer_key) in enumerate(zip(layers, jax.random.split(key, len(layers)), strict=True)):
-            fan_in = network.input_dim if i == 0 else network.widths[i - 1]
-            z = standard_normal(layer_key, (fan_in + 1, a.shape[1]), dtype)
-            if i == 0:
-                m, q = jnp.asarray(self.basis, dtype), jnp.asarray(self.basis.T, dtype)
-            elif (root := roots[i]) is not None:
-                m, q = (part.astype(dtype) for part in _isometry(self._next_inputs(f[i - 1]), root))
-            w = a if i > 0 and roots[i] is None else product(m, a) + z - product(q.T, product(q, z))
+        keys = jax.random.split(key, len(layers))
+        for w, layer_key, maps in zip(layers, keys, self._isometries(layers), strict=True):
+            if maps is not None:
+                m, q = (jnp.asarray(part, self.x.dtype) for part in maps)
+                z = standard_normal(layer_key, (len(m), w.shape[1]), self.x.dtype)
+                w = product(m, w) + z - product(q.T, product(q, z))
             weights.append(Layer(w[:-1], w[-1]))
         return tuple(weights)
 
@@ -140,10 +123,17 @@ class FunctionSpace:
             return None
         return _kernel_root(self.network.scaled(h), jnp.asarray(self.network.bias_std, self.x.dtype))
 
+    def _isometries(self, layers: Any) -> list[Any]:
+        """(M, Q) of every layer, see ``_isometry``; None where coordinates are the weights."""
+        f, roots = self._forward(layers)
+        pairs = zip(f, roots, strict=False)
+        deeper = [None if root is None else _isometry(self._next_inputs(before), root) for before, root in pairs]
+        return [(self.basis, self.basis.T), *deeper]
+
     def _forward(self, layers: Any) -> tuple[list[jax.Array], list[jax.Array | None]]:
-        """Pre-activations of every layer at the distinct inputs, and the roots of the kernels that they come from."""
+        """Pre-activations of every layer at the distinct inputs, and the roots of the kernels of all but the first."""
         f: list[jax.Array] = [lower_product(self.factor, layers[0])]
-        roots: list[jax.Array | None] = [None]
+        roots: list[jax.Array | None] = []
         for a in layers[1:]:
             h = self.network.activate(f[-1])
             root = self._root_of(h)
@@ -184,20 +174,15 @@ def _outside(rows: np.ndarray, basis: np.ndarray) -> np.ndarray:
 def _kernel_root(scaled: jax.Array, constant: jax.Array) -> jax.Array:
     """A lower triangular root of G~ G~', G~ = [scaled, constant 1]; G~ is not formed, its columns stay where they are.
 
-    The Gram matrix is formed in the dtype of the features and factored in float64. Any root that is a function of
-    the layers before is exact: the Cholesky factor, or, where the kernel is singular, one made of its eigenvectors
-    (units of a narrow ReLU layer can be dead at several inputs at once). The gradient ignores the latter; samplers
-    are exact for any force.
+    Any root that is a function of the layers before is exact: the Cholesky factor, or, where the kernel is singular
+    (ReLU units can be dead), one made of its eigenvectors. The gradient ignores it; samplers are exact for any force.
     """
     kernel = product(scaled, scaled.T).astype(jnp.float64) + constant.astype(jnp.float64) ** 2
     regular = jnp.all(jnp.isfinite(lower_factor(jax.lax.stop_gradient(kernel))))
     factor = lower_factor(jnp.where(regular, kernel, jnp.eye(len(kernel))))
-    singular = jax.lax.cond(regular, jnp.zeros_like, _triangular_root, jax.lax.stop_gradient(kernel))
+    by_eigenvectors = lambda kernel: jnp.linalg.qr(symmetric_root(kernel), mode="r").T  # noqa: E731
+    singular = jax.lax.cond(regular, jnp.zeros_like, by_eigenvectors, jax.lax.stop_gradient(kernel))
     return jnp.where(regular, factor, singular).astype(scaled.dtype)
-
-
-def _triangular_root(kernel: jax.Array) -> jax.Array:
-    return jnp.linalg.qr(symmetric_root(kernel), mode="r").T
 
 
 def _isometry(inputs: jax.Array, root: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -214,10 +199,6 @@ def _isometry(inputs: jax.Array, root: jax.Array) -> tuple[jax.Array, jax.Array]
 
 
 def _conditional_root(new: jax.Array, to_weights: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Pre-activations at new rows N of layer inputs are along A + root z, z standard normal.
-
-    W = M A + (I - Q'Q) Z, so they are (N M) A + N (I - Q'Q) Z: a known part and a Gaussian with covariance
-    across across', across = N (I - Q'Q). The symmetric root depends smoothly on it.
-    """
+    """(along, root): pre-activations at new rows N are N W = N M A + N (I - Q'Q) Z = along A + root z, z ~ N(0, I)."""
     across = new - (new @ rows.T) @ rows
-    return new @ to_weights, symmetric_root(across @ across.T)
+    return new @ to_weights, symmetric_root(across @ across.T)  # a root that depends smoothly on the kernel

@@ -7,14 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from widebnn.coordinates.marginal import MarginalCoordinates
+from widebnn.coordinates.marginal import Coordinates
 from widebnn.likelihoods.likelihood import Likelihood
 from widebnn.likelihoods.readout import KnownReadout
 from widebnn.networks.network import Weights
 from widebnn.noise import standard_normal
 
 
-class WeightCoordinates(MarginalCoordinates):
+class WeightCoordinates(Coordinates):
     """All weights of any network, N(0, I) a priori."""
 
     name = "weights"
@@ -36,7 +36,7 @@ class WeightCoordinates(MarginalCoordinates):
         """The readout is part of the position."""
         return KnownReadout(jnp.asarray(likelihood.scale(z), c.readout.dtype) * c.readout)
 
-    def hidden(self, key: jax.Array | None, c: Weights) -> Any:
+    def hidden(self, key: Any, c: Weights) -> Any:
         """The hidden weights."""
         return c.hidden
 

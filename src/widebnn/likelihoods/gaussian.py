@@ -1,8 +1,4 @@
-"""Gaussian observations, y ~ N(f, s^2 I), the noise s known or unknown.
-
-Unknown noise is s = median exp(log_sd z) with z ~ N(0, 1): z is one more coordinate of the chain. The readout is
-integrated out for any s; its conditional is taken at the chain's own s.
-"""
+"""Gaussian observations: the noise known, or one more coordinate of the chain (``LogNormal``)."""
 
 from __future__ import annotations
 
@@ -14,28 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from widebnn.errors import WidebnnError, check_numbers, check_real
-from widebnn.likelihoods.likelihood import FreeStart, Sizes
+from widebnn.likelihoods.likelihood import Likelihood, Sizes
 from widebnn.likelihoods.lognormal import LogNormal
 from widebnn.likelihoods.readout import ConjugateReadout, condition, log_evidence
 from widebnn.noise import standard_normal
 
 
-def gaussian_log_likelihood(f: jax.Array, y: jax.Array, noise: float | jax.Array) -> jax.Array:
-    """log N(y; f, s^2 I) over all entries, summed in float64; s is one number, or one for every row."""
-    residual = y.astype(jnp.float64) - f.astype(jnp.float64)
-    if jnp.ndim(noise):
-        residual, log_noise = residual / jnp.reshape(noise, (-1, 1)), y.shape[1] * jnp.sum(jnp.log(noise))
-    else:
-        residual, log_noise = residual / noise, y.size * jnp.log(noise)
-    return -0.5 * jnp.sum(residual**2) - log_noise - 0.5 * y.size * math.log(2 * math.pi)
-
-
-class ConditionallyGaussian(FreeStart):
+class ConditionallyGaussian(Likelihood):
     """What likelihoods share that are Gaussian once the latent is known; they say what the noise is."""
-
-    def noise_at(self, z: Any, psi: Any = None, new: bool = False) -> Any:
-        """Standard deviation of the observations at features Psi, one number or one for every row."""
-        raise NotImplementedError
 
     def targets(self, y: Any) -> Any:
         """Real numbers, n or n x outputs, as n x outputs."""
@@ -46,21 +28,22 @@ class ConditionallyGaussian(FreeStart):
             raise WidebnnError(f"y must have shape (n,) or (n, outputs); got {y.shape}.")
         return y
 
-    def prepare(self, x: Any, y: Any) -> tuple[Any, Any]:
-        """The data as they are."""
-        return x, y
-
     def log_likelihood(self, f: jax.Array, y: jax.Array, z: Any, psi: jax.Array) -> jax.Array:
-        """log N(y; f, s^2)."""
-        return gaussian_log_likelihood(f, y, self.noise_at(z, psi))
+        """log N(y; f, s^2) over all entries, summed in float64."""
+        noise, residual = self.noise_at(z, psi), y.astype(jnp.float64) - f.astype(jnp.float64)
+        if jnp.ndim(noise):
+            residual, log_noise = residual / jnp.reshape(noise, (-1, 1)), y.shape[1] * jnp.sum(jnp.log(noise))
+        else:
+            residual, log_noise = residual / noise, y.size * jnp.log(noise)
+        return -0.5 * jnp.sum(residual**2) - log_noise - 0.5 * y.size * math.log(2 * math.pi)
 
     def log_evidence(self, psi: jax.Array, y: jax.Array, z: Any, constant: float = 0.0) -> jax.Array:
         """log N(y; 0, Psi Psi' + s^2), the readout integrated out."""
-        return log_evidence(psi, y, self.noise_at(z), constant=constant)
+        return log_evidence(psi, y, self.noise_at(z, psi, constant=constant), constant=constant)
 
     def condition(self, psi: jax.Array, y: jax.Array, z: Any) -> ConjugateReadout:
         """N(mu, Sigma), see ``widebnn.likelihoods.readout``."""
-        return condition(psi, y, self.noise_at(z))
+        return condition(psi, y, self.noise_at(z, psi))
 
     def log_left_out(self, psi: jax.Array, y: jax.Array, z: Any) -> jax.Array:
         """log p(y_i | all other rows, Psi, z) of every row, all outputs together, the readout integrated out."""
@@ -74,10 +57,6 @@ class ConditionallyGaussian(FreeStart):
         """f + s e, e ~ N(0, I)."""
         noise = jnp.reshape(self.noise_at(z, psi), (-1, 1)).astype(f.dtype)
         return f + noise * standard_normal(key, f.shape, f.dtype)
-
-    def scale(self, z: Any) -> float:
-        """Readout weights are used as they are."""
-        return 1.0
 
     def starting_latent(self, z: Any) -> tuple[Any, bool]:
         """The median of the prior, held there: an optimiser that may lower the noise overfits."""
@@ -108,7 +87,7 @@ class Gaussian(ConditionallyGaussian):
             advice = "It is the standard deviation of the observations."
             object.__setattr__(self, "noise", check_real("noise", self.noise, above=0, advice=advice))
 
-    def noise_at(self, z: Any, psi: Any = None, new: bool = False) -> Any:
+    def noise_at(self, z: Any, psi: Any = None, new: bool = False, constant: float = 0.0) -> Any:
         """The noise at the coordinate z."""
         return self.noise.at(z) if isinstance(self.noise, LogNormal) else self.noise
 

@@ -1,7 +1,6 @@
-"""A noise for every row: y_i ~ N(f_i, s_i^2 I), s_i = median exp(log_sd z_i), z_i ~ N(0, 1).
+"""A noise for every row, so that errors have heavy tails (a log-normal mixture of normals).
 
-The errors then have heavy tails (a log-normal mixture of normals): an outlier is a row whose noise the chain finds to
-be large, and does not bend the function. The readout is integrated out all the same.
+An outlier is a row whose noise the chain finds to be large, and does not bend the function.
 """
 
 from __future__ import annotations
@@ -45,21 +44,15 @@ class HeavyTails(ConditionallyGaussian):
     name = "heavy_tails"
 
     def __post_init__(self) -> None:
-        checked = LogNormal(self.median, self.log_sd)
-        object.__setattr__(self, "median", checked.median)
-        object.__setattr__(self, "log_sd", checked.log_sd)
+        for name in ("median", "log_sd"):
+            object.__setattr__(self, name, getattr(self.prior, name))
 
     @property
     def prior(self) -> LogNormal:
         """Of the noise of a row."""
         return LogNormal(self.median, self.log_sd)
 
-    @property
-    def noise(self) -> float:
-        """The median of the noise."""
-        return self.median
-
-    def noise_at(self, z: Any, psi: Any = None, new: bool = False) -> Any:
+    def noise_at(self, z: Any, psi: Any = None, new: bool = False, constant: float = 0.0) -> Any:
         """The noise of every row; that of a new row is not known, so its root mean square."""
         return self.prior.root_mean_square if new else self.prior.at(z)
 

@@ -1,8 +1,4 @@
-"""Noise that depends on the inputs: y ~ N(f(x), s(x)^2), log s(x) = log s + log_sd Psi(x) v, v ~ N(0, I).
-
-The logarithm of the noise is a second readout of the same network. Its weights v and the level s are coordinates of the
-chain; the first readout is integrated out given them, as for any noise that differs from row to row.
-"""
+"""Noise that depends on the inputs: its logarithm is a second readout of the same network."""
 
 from __future__ import annotations
 
@@ -16,7 +12,6 @@ from widebnn.errors import WidebnnError, check_real
 from widebnn.likelihoods.gaussian import ConditionallyGaussian
 from widebnn.likelihoods.likelihood import Sizes
 from widebnn.likelihoods.lognormal import LogNormal
-from widebnn.likelihoods.readout import ConjugateReadout, condition, log_evidence
 from widebnn.noise import standard_normal
 
 
@@ -59,14 +54,6 @@ class InputNoise(ConditionallyGaussian):
         weights = z.weights.astype(jnp.float64)
         slope = psi.astype(jnp.float64) @ weights[: psi.shape[1]] + constant * weights[-1]
         return self.level.at(z.level) * jnp.exp(self.log_sd * slope)
-
-    def log_evidence(self, psi: jax.Array, y: jax.Array, z: Any, constant: float = 0.0) -> jax.Array:
-        """log N(y; 0, Psi Psi' + diag(s(x)^2)), the readout integrated out."""
-        return log_evidence(psi, y, self.noise_at(z, psi, constant=constant), constant=constant)
-
-    def condition(self, psi: jax.Array, y: jax.Array, z: Any) -> ConjugateReadout:
-        """N(mu, Sigma), see ``widebnn.likelihoods.readout``."""
-        return condition(psi, y, self.noise_at(z, psi))
 
     def sample_latent(self, key: jax.Array, sizes: Sizes) -> NoiseLatent:
         """The level, and one weight for every feature."""

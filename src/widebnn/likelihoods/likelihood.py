@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
 
 
 class Likelihood(Protocol):
-    """The distribution of observations given the function, with what is unknown about it."""
+    """The distribution of observations given the function; methods that return something need not be overridden."""
 
     name: str
 
@@ -40,6 +40,7 @@ class Likelihood(Protocol):
 
     def prepare(self, x: Any, y: Any) -> tuple[Any, Any]:
         """The rows that the posterior is computed from; equal ones may be merged."""
+        return x, y
 
     def sample_latent(self, key: jax.Array, sizes: Sizes) -> Any:
         """z ~ N(0, I), a pytree; ``()`` where nothing is unknown."""
@@ -58,34 +59,26 @@ class Likelihood(Protocol):
 
     def scale(self, z: Any) -> Any:
         """What explicit readout weights are multiplied with."""
+        return 1.0
 
     def observe(self, key: jax.Array, f: jax.Array, z: Any, psi: jax.Array) -> jax.Array:
         """New observations at function values f and features Psi."""
 
-    def noise_at(self, z: Any, psi: Any = None, new: bool = False) -> Any:
-        """Standard deviation of the observations at features Psi, one number or one for every row."""
+    def noise_at(self, z: Any, psi: Any = None, new: bool = False, constant: float = 0.0) -> Any:
+        """Standard deviation of the observations at features Psi, one number or one for every row.
+
+        ``new``: of new rows, not of the data; ``constant``: value of one more column of Psi.
+        """
+        return 0.0
 
     def starting_latent(self, z: Any) -> tuple[Any, bool]:
         """Where an optimiser should start from a prior draw z, and whether it must leave the latent there."""
-
-    def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: Any) -> Any:
-        """The latent after the optimiser has found a function f."""
-
-    def latent_scale(self, z: Any, entries: int) -> Any:
-        """About how wide the posterior of the latent is, given so many numbers as data; a priori it is 1."""
-
-
-class FreeStart:
-    """For likelihoods whose latent an optimiser may move along with the function."""
-
-    def starting_latent(self, z: Any) -> tuple[Any, bool]:
-        """The prior draw, and it may move."""
         return z, False
 
     def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: Any) -> Any:
-        """As the optimiser has left it."""
+        """The latent after the optimiser has found a function f, and left the latent at z."""
         return z
 
     def latent_scale(self, z: Any, entries: int) -> Any:
-        """As wide as a priori."""
+        """About how wide the posterior of the latent is, given so many numbers as data; a priori it is 1."""
         return jax.tree.map(lambda _: 1.0, z)

@@ -210,45 +210,38 @@ def condition(psi: jax.Array, y: jax.Array, noise: float | jax.Array, form: str 
     return ConjugateReadout(psi, y, noise, form)
 
 
-def _evidence(psi: jax.Array, y: jax.Array, noise: jax.Array, form: str, constant: float) -> tuple[jax.Array, Any]:
-    """log N(y; 0, K) summed over outputs, and what its gradient needs."""
-    n, p = psi.shape
-    outputs = y.shape[1]
-    y = y.astype(jnp.float64)
-    if form == "dual":
-        factor = lower_factor(_gram(psi, form) + constant**2 + noise**2 * jnp.eye(n))
-        white = solve_lower(factor, y)
-        half_log_det = jnp.sum(jnp.log(jnp.diagonal(factor)))
-        quadratic = jnp.sum(white**2)
-        weights, mu = solve_lower(factor, white, transpose=True), ()
-    else:
-        factor = lower_factor(_gram(psi, form) / noise**2 + jnp.eye(p))
-        mu = solve_lower(factor, solve_lower(factor, double_product(psi.T, y) / noise**2), transpose=True)
-        residual = y - double_product(psi, mu)
-        half_log_det = jnp.sum(jnp.log(jnp.diagonal(factor))) + n * jnp.log(noise)
-        quadratic = jnp.sum(residual**2) / noise**2 + jnp.sum(mu**2)
-        weights = residual / noise**2
-    value = -outputs * half_log_det - 0.5 * quadratic - 0.5 * n * outputs * math.log(2 * math.pi)
-    return value, (factor, weights, mu)
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def _log_evidence(psi: jax.Array, y: jax.Array, noise: jax.Array, form: str, constant: float) -> jax.Array:
-    return _evidence(psi, y, noise, form, constant)[0]
+    return _log_evidence_forward(psi, y, noise, form, constant)[0]
 
 
 def _log_evidence_forward(
     psi: jax.Array, y: jax.Array, noise: jax.Array, form: str, constant: float
 ) -> tuple[jax.Array, Any]:
-    value, aside = _evidence(psi, y, noise, form, constant)
-    return value, (psi, y, noise, *aside)
+    """log N(y; 0, K) summed over outputs, and what its gradient needs."""
+    (n, p), outputs, wide = psi.shape, y.shape[1], y.astype(jnp.float64)
+    mu: Any = ()
+    if form == "dual":
+        factor = lower_factor(_gram(psi, form) + constant**2 + noise**2 * jnp.eye(n))
+        white = solve_lower(factor, wide)
+        half_log_det = jnp.sum(jnp.log(jnp.diagonal(factor)))
+        quadratic = jnp.sum(white**2)
+        weights = solve_lower(factor, white, transpose=True)
+    else:
+        factor = lower_factor(_gram(psi, form) / noise**2 + jnp.eye(p))
+        mu = solve_lower(factor, solve_lower(factor, double_product(psi.T, wide) / noise**2), transpose=True)
+        residual = wide - double_product(psi, mu)
+        half_log_det = jnp.sum(jnp.log(jnp.diagonal(factor))) + n * jnp.log(noise)
+        quadratic = jnp.sum(residual**2) / noise**2 + jnp.sum(mu**2)
+        weights = residual / noise**2
+    value = -outputs * half_log_det - 0.5 * quadratic - 0.5 * n * outputs * math.log(2 * math.pi)
+    return value, (psi, y, noise, factor, weights, mu)
 
 
 def _log_evidence_backward(form: str, constant: float, saved: Any, cotangent: jax.Array) -> tuple[jax.Array, ...]:
     """With a = K^-1 y:  dl/dPsi = (a a' - c K^-1) Psi,  dl/dy = -a,  dl/ds = s (|a|^2 - c tr K^-1)."""
     psi, y, noise, factor, a, mu = saved
-    n, p = psi.shape
-    outputs = y.shape[1]
+    (n, p), outputs = psi.shape, y.shape[1]
     # In the dtype of Psi: an error of a gradient costs a little acceptance, never exactness.
     inverse_factor = inverse_of_lower(factor.astype(psi.dtype))
     inverse = product(inverse_factor.T, inverse_factor)

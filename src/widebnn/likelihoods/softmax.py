@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from widebnn.errors import WidebnnError, check_integer, check_numbers
-from widebnn.likelihoods.likelihood import FreeStart, Sizes
+from widebnn.likelihoods.likelihood import Likelihood, Sizes
 from widebnn.likelihoods.lognormal import LogNormal
 from widebnn.likelihoods.readout import KnownReadout, Prediction
 from widebnn.linalg import lower_gram, product
@@ -42,7 +42,7 @@ class SoftmaxLatent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Softmax(FreeStart):
+class Softmax(Likelihood):
     """P(y = c) = softmax(f)_c.
 
     Args:
@@ -137,10 +137,6 @@ class Softmax(FreeStart):
         """One-hot labels drawn from the classes' probabilities."""
         return jax.nn.one_hot(jax.random.categorical(key, f), f.shape[1], dtype=f.dtype)
 
-    def noise_at(self, z: SoftmaxLatent, psi: Any = None, new: bool = False) -> float:
-        """Labels have no noise."""
-        return 0.0
-
 
 @dataclass(frozen=True, eq=False)
 class ReducedReadout:
@@ -170,9 +166,8 @@ def softmax_log_likelihood(f: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.sum(y * f) - jnp.sum(jnp.sum(y, axis=1) * jax.scipy.special.logsumexp(f, axis=1))
 
 
-def one_hot_labels(y: Any, classes: int | None = None) -> Any:
+def one_hot_labels(y: Any, classes: int | None) -> Any:
     """Class labels 0..C-1 (shape n), or one-hot rows (n x C), as one-hot rows; C = ``classes`` or the largest + 1."""
-    classes = None if classes is None else check_integer("classes", classes, 2)
     traced = isinstance(y, jax.core.Tracer)
     if not traced:
         y = check_numbers("y", y)

@@ -177,11 +177,7 @@ def _checked_data(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _without_copies(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Every distinct row once, unless equal inputs have different targets somewhere.
-
-    Tables often hold the same record twice. Taken for repeated observations, copies that always agree would prove that
-    there is no noise; without them the function has to show that. Where repeats differ, they are observations.
-    """
+    """Every distinct row once; but where equal inputs have different targets, repeats are observations of the noise."""
     first = np.unique(np.hstack([x, y]), axis=0, return_index=True)[1]
     if len(np.unique(x, axis=0)) < len(first):
         return x, y

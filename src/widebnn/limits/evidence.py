@@ -1,10 +1,4 @@
-"""The evidence of hyperparameters in the limit of infinite width.
-
-As all widths grow a dense network becomes a Gaussian process with kernel K (``widebnn.limits.kernel``), and the
-evidence of its hyperparameters is known in closed form,
-
-    log p(y) = log N(y; 0, K + noise^2 I),   summed over outputs.
-"""
+"""The evidence of hyperparameters in the limit of infinite width, and its gradient, in closed form."""
 
 from __future__ import annotations
 

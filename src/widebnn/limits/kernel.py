@@ -1,12 +1,7 @@
-"""The kernel of an infinitely wide dense network.
+"""The kernel of an infinitely wide dense network (Neal, 1996; Lee et al., 2018): see ``nngp_kernel``.
 
-As all widths grow, the prior over readouts of ``DenseNetwork`` becomes a Gaussian process (NNGP) with covariance
-
-    K_1 = sw^2 x x' / m + sb^2,     K_{l+1} = sw^2 E[g(u) g(v)] + sb^2,   (u, v) ~ N(0, K_l),
-
-where the last step uses the readout's scales (Neal, 1996; Lee et al., 2018). The expectation has a closed form for
-relu (Cho and Saul, 2009), erf (Williams, 1997), gelu (Tsuchida et al., 2021) and sin; everything else is integrated by
-Gauss-Hermite quadrature.
+Its expectations have closed forms for relu (Cho and Saul, 2009), erf (Williams, 1997), gelu (Tsuchida et al., 2021) and
+sin; everything else is integrated by Gauss-Hermite quadrature.
 """
 
 from __future__ import annotations
@@ -46,24 +41,17 @@ def _determinant(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def _relu(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
-    """(s + c (pi - angle)) / (2 pi), s = sqrt(ab - c^2), angle = arccos(c / sqrt(ab)).
-
-    With the angle from atan2 nothing is divided by a variance that may be 0, and an error in s, which cancellation
-    makes large at correlation +-1, cancels to first order.
-    """
+    """(s + c (pi - angle)) / (2 pi), s = sqrt(ab - c^2), angle = arccos(c / sqrt(ab)) by atan2: no division by 0."""
     s = jnp.sqrt(_determinant(a, b, c))
     return (s + c * (math.pi - jnp.arctan2(s, c))) / (2 * math.pi)
 
 
 @_relu.defjvp
 def _relu_jvp(primals: Any, tangents: Any) -> Any:
-    """d/da = s / (4 pi a), d/db = s / (4 pi b), d/dc = (pi - angle) / (2 pi).
-
-    Differentiating term by term has 1 / s instead. At variance 0, where d/da is infinite, 0 is right: the variance is
-    then 0 for all scales.
-    """
+    """d/da = s / (4 pi a), d/db = s / (4 pi b), d/dc = (pi - angle) / (2 pi); term by term there would be 1 / s."""
     (a, b, c), (da, db, dc) = primals, tangents
     s = jnp.sqrt(_determinant(a, b, c))
+    # A variance of 0 is 0 for all scales.
     relative = da / jnp.where(a > 0, a, jnp.inf) + db / jnp.where(b > 0, b, jnp.inf)
     return _relu(a, b, c), (0.5 * s * relative + (math.pi - jnp.arctan2(s, c)) * dc) / (2 * math.pi)
 
@@ -80,10 +68,9 @@ def _sin(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
 
 
 def _gelu(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
-    """c E[Phi(u) Phi(v)] + (c^2 + ab D) / (2 pi P sqrt(D)), P = (1 + a)(1 + b), D = P - c^2.
+    """c E[Phi(u) Phi(v)] + (c^2 + ab D) / (2 pi P sqrt(D)), P = (1 + a)(1 + b), D = P - c^2 >= 1.
 
-    E[Phi(u) Phi(v)] = 1/4 + arcsin(c / sqrt(P)) / (2 pi) is an orthant probability, by atan2 like erf; the rest is
-    Stein's identity applied twice. D = 1 + a + b + (ab - c^2) is at least 1.
+    E[Phi(u) Phi(v)] = 1/4 + arcsin(c / sqrt(P)) / (2 pi); the rest is Stein's identity applied twice.
     """
     d = 1 + (a + b) + _determinant(a, b, c)
     orthant = 0.25 + jnp.arctan2(c, jnp.sqrt(d)) / (2 * math.pi)
@@ -123,8 +110,7 @@ def _quadrature(
 
         u = sqrt(a) (p z1 + q z2),   v = sqrt(b) (p z1 - q z2),   p = sqrt((1 + r) / 2),  q = sqrt((1 - r) / 2).
 
-    Unlike the Cholesky parametrisation it treats u and v alike, and the sum is even in p and q, so that rounding in r
-    close to +-1 does no harm.
+    The sum is even in p and q, so that rounding in r close to +-1 does no harm.
     """
     z1, z2, weights = nodes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,16 +47,10 @@ class DenseNetwork:
     def sample_hidden(self, key: jax.Array, dtype: Any = jnp.float32) -> tuple[Layer, ...]:
         """Draw all hidden layers from N(0, 1)."""
         layers = []
-        fan_in = self.input_dim
-        for layer_key, width in zip(jax.random.split(key, max(len(self.widths), 1)), self.widths, strict=False):
+        shapes = itertools.pairwise((self.input_dim, *self.widths))
+        for layer_key, shape in zip(jax.random.split(key, max(len(self.widths), 1)), shapes, strict=False):
             w_key, b_key = jax.random.split(layer_key)
-            layers.append(
-                Layer(
-                    standard_normal(w_key, (fan_in, width), dtype),
-                    standard_normal(b_key, (width,), dtype),
-                )
-            )
-            fan_in = width
+            layers.append(Layer(standard_normal(w_key, shape, dtype), standard_normal(b_key, shape[1:], dtype)))
         return tuple(layers)
 
     def activate(self, f: jax.Array) -> jax.Array:

@@ -1,12 +1,7 @@
 """What the rest of the package knows of a network.
 
-A network is a set of parameters that are N(0, 1) a priori and a feature map Psi; its output is linear in
-the readout weights, which are N(0, 1) too:
-
-    f(x) = Psi(hidden, x) @ readout.
-
-All scales live in Psi. Anything with the two methods of ``Network`` can be sampled; wrap two plain
-functions with ``feature_map`` to plug in a network of your own.
+Its parameters are N(0, 1) a priori, and so are the readout weights in which its output is linear: all scales live in
+the features Psi, f(x) = Psi(hidden, x) @ readout. Anything with the two methods of ``Network`` can be sampled.
 """
 
 from __future__ import annotations
@@ -78,23 +73,18 @@ def feature_map(shapes: Any, features: Callable[[Any, jax.Array], jax.Array]) ->
 
 def _parameter_shapes(shapes: Any) -> tuple[list[tuple[int, ...]], Any]:
     """Shapes and structure of a pytree whose leaves are all shapes, or all arrays (or stand for arrays)."""
-    if not any(hasattr(leaf, "shape") for leaf in jax.tree.leaves(shapes)):
-        is_shape = lambda node: isinstance(node, tuple) and all(isinstance(i, int) for i in node)  # noqa: E731
-        leaves, structure = jax.tree.flatten(shapes, is_leaf=is_shape)
-        for leaf in leaves:
-            if not is_shape(leaf):
-                raise WidebnnError(
-                    f"shapes must hold tuples of whole numbers, or arrays; got {leaf!r}. {HOW_TO_SELECT}"
-                )
-        return leaves, structure
-    leaves, structure = jax.tree.flatten(shapes)
+    are_arrays = any(hasattr(leaf, "shape") for leaf in jax.tree.leaves(shapes))
+    is_shape = lambda node: isinstance(node, tuple) and all(isinstance(i, int) for i in node)  # noqa: E731
+    leaves, structure = jax.tree.flatten(shapes, is_leaf=None if are_arrays else is_shape)
     for leaf in leaves:
-        if not hasattr(leaf, "shape") or not jnp.issubdtype(leaf.dtype, jnp.floating):
+        if not are_arrays and not is_shape(leaf):
+            raise WidebnnError(f"shapes must hold tuples of whole numbers, or arrays; got {leaf!r}. {HOW_TO_SELECT}")
+        if are_arrays and not (hasattr(leaf, "shape") and jnp.issubdtype(leaf.dtype, jnp.floating)):
             kind = f"an array of {leaf.dtype}" if hasattr(leaf, "shape") else repr(leaf)
             raise WidebnnError(
                 f"shapes holds arrays, so all of it must be arrays of floats; got {kind}. {HOW_TO_SELECT}"
             )
-    return [tuple(leaf.shape) for leaf in leaves], structure
+    return [tuple(leaf.shape) if are_arrays else leaf for leaf in leaves], structure
 
 
 def apply(network: Network, weights: Weights, x: jax.Array) -> jax.Array:

@@ -15,26 +15,22 @@ LogLikelihood = Callable[[Any], jax.Array]
 
 
 class State(NamedTuple):
-    """State of a sampler that needs no gradient."""
+    """State of a sampler: log-likelihood and gradient at the position are cached."""
 
     position: Any
     log_likelihood: jax.Array
-
-
-class GradientState(NamedTuple):
-    """State of a gradient sampler: the gradient of the log-likelihood is cached."""
-
-    position: Any
-    log_likelihood: jax.Array
-    gradient: Any
+    gradient: Any = ()
+    """Empty where the sampler needs none."""
 
 
 class Proposal(NamedTuple):
-    """Where a step may go (``state``), where it stays if rejected (``otherwise``), and log of the MH ratio."""
+    """Where a step may go (``state``), where it stays if rejected (``otherwise``), log of the MH ratio, and cost."""
 
     state: Any
     otherwise: Any
     log_ratio: jax.Array
+    gradients: jax.Array | int = 0
+    """Gradients of the log-likelihood that were evaluated."""
 
 
 class Info(NamedTuple):
@@ -46,7 +42,6 @@ class Info(NamedTuple):
     is_finite: jax.Array
     """False if the log ratio was not finite and the likelihood not zero: the step counts as a rejection."""
     gradients: jax.Array | int
-    """Gradients of the log-likelihood that the step evaluated."""
 
 
 class SamplingAlgorithm(NamedTuple):
@@ -61,7 +56,7 @@ class SamplingAlgorithm(NamedTuple):
     propose: Callable[[Any, Any], Proposal] | None = None
 
 
-def metropolis(key: jax.Array, proposal: Proposal, gradients: jax.Array | int = 0) -> tuple[Any, Info]:
+def metropolis(key: jax.Array, proposal: Proposal) -> tuple[Any, Info]:
     """Accept with probability min(1, exp(log_ratio)); a log ratio that is not finite is a rejection and is counted.
 
     A likelihood of zero is a plain rejection; another ratio of zero comes from a gradient whose square is infinite.
@@ -71,26 +66,23 @@ def metropolis(key: jax.Array, proposal: Proposal, gradients: jax.Array | int = 
     log_ratio = jnp.where(is_finite, proposal.log_ratio, -jnp.inf)
     accept = jnp.log(jax.random.uniform(key, (), log_ratio.dtype)) < log_ratio
     state = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal.state, proposal.otherwise)
-    return state, Info(jnp.exp(jnp.minimum(log_ratio, 0.0)), accept, is_finite, gradients)
+    return state, Info(jnp.exp(jnp.minimum(log_ratio, 0.0)), accept, is_finite, proposal.gradients)
 
 
 def metropolis_algorithm(
     init: Callable[[Any], Any],
     propose: Callable[..., Proposal],
-    gradients: Any,
-    draw_options: Callable[[jax.Array], dict[str, jax.Array]] | None = None,
+    draw_options: Callable[[jax.Array], dict[str, jax.Array]] = lambda key: {},
 ) -> SamplingAlgorithm:
-    """The kernel that draws noise, proposes, and accepts or rejects; ``gradients`` is its cost per step.
+    """The kernel that draws noise, proposes, and accepts or rejects.
 
-    ``draw_options(key)`` draws further arguments of ``propose`` that do not depend on the state; the cost is then
-    ``gradients(options)``.
+    ``draw_options(key)`` draws further arguments of ``propose`` that do not depend on the state.
     """
 
     def step(key: jax.Array, state: Any) -> tuple[Any, Info]:
         noise_key, accept_key = jax.random.split(key)
-        options = draw_options(jax.random.fold_in(key, 2)) if draw_options else {}
-        proposal = propose(state, normal_like(noise_key, state.position), **options)
-        state, info = metropolis(accept_key, proposal, gradients(options) if draw_options else gradients)
+        options = draw_options(jax.random.fold_in(key, 2))
+        state, info = metropolis(accept_key, propose(state, normal_like(noise_key, state.position), **options))
         return with_turned_frames(state), info
 
     return SamplingAlgorithm(init, step, propose)
@@ -114,7 +106,7 @@ def plain_init(log_likelihood: LogLikelihood) -> Callable[[Any], State]:
     return lambda position: State(position, log_likelihood(position))
 
 
-def gradient_init(log_likelihood: LogLikelihood) -> Callable[[Any], GradientState]:
+def gradient_init(log_likelihood: LogLikelihood) -> Callable[[Any], State]:
     """init of the gradient samplers."""
     value_and_grad = jax.value_and_grad(log_likelihood)
-    return lambda position: GradientState(position, *value_and_grad(position))
+    return lambda position: State(position, *value_and_grad(position))

@@ -27,6 +27,8 @@ def elliptical_slice(log_likelihood: LogLikelihood) -> SamplingAlgorithm:
         The kernel: ``init(position)`` and ``step(key, state)``.
     """
 
+    init = plain_init(log_likelihood)
+
     def step(key: jax.Array, state: State) -> tuple[Any, Info]:
         noise_key, level_key, angle_key = jax.random.split(key, 3)
         noise = normal_like(noise_key, state.position)
@@ -35,8 +37,7 @@ def elliptical_slice(log_likelihood: LogLikelihood) -> SamplingAlgorithm:
         first = jax.random.uniform(jax.random.fold_in(angle_key, 0), (), dtype, 0.0, 2 * math.pi)
 
         def at(angle: jax.Array) -> State:
-            position = combine((jnp.cos(angle), state.position), (jnp.sin(angle), noise))
-            return State(position, log_likelihood(position))
+            return init(combine((jnp.cos(angle), state.position), (jnp.sin(angle), noise)))
 
         def inside(candidate: State) -> jax.Array:
             return (candidate.log_likelihood > level) & (candidate.log_likelihood < jnp.inf)
@@ -51,14 +52,12 @@ def elliptical_slice(log_likelihood: LogLikelihood) -> SamplingAlgorithm:
             candidate = at(angle)
             return angle, low, high, count + 1, candidate, bad | is_bad(candidate)
 
-        def not_found(carry: Any) -> jax.Array:
-            return ~inside(carry[4]) & (carry[3] < SHRINKS)
-
         start = at(first)
         carry = first, first - 2 * math.pi, first, 1, start, is_bad(start)
-        _, _, _, _, candidate, bad = jax.lax.while_loop(not_found, shrink, carry)
+        search = jax.lax.while_loop(lambda c: ~inside(c[4]) & (c[3] < SHRINKS), shrink, carry)
+        candidate, bad = search[4:]
         found = inside(candidate)
         new = jax.tree.map(lambda a, b: jnp.where(found, a, b), candidate, State(*state))
         return with_turned_frames(new), Info(found.astype(dtype), found, ~bad, 0)
 
-    return SamplingAlgorithm(plain_init(log_likelihood), step)
+    return SamplingAlgorithm(init, step)

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 from widebnn.errors import check_integer
 from widebnn.samplers.algorithm import (
-    GradientState,
     LogLikelihood,
     Proposal,
     SamplingAlgorithm,
+    State,
     check_step_size,
     gradient_init,
     metropolis_algorithm,
@@ -57,10 +57,10 @@ def hilbert_hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int 
     init = gradient_init(log_likelihood)
     gradient_at = jax.grad(log_likelihood)
 
-    def propose(state: GradientState, noise: Any, steps: Any = None, e: Any = e) -> Proposal:
+    def propose(state: State, noise: Any, steps: Any = None, e: Any = e) -> Proposal:
         if steps is None:
             steps, e = (num_steps, e) if num_steps else _turn(1.0, e).values()
-        steps = jnp.asarray(steps)
+        cost, steps = steps, jnp.asarray(steps)
         b = jnp.where(steps % 2 == 0, TWO_STAGE, 0.25)
 
         def one_step(i: jax.Array, carry: Any) -> Any:
@@ -76,15 +76,15 @@ def hilbert_hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int 
         position, momentum = _rotate(e, position, momentum)
         end = init(position)
         _, more = _kick(end.gradient, momentum, 2 * b * e)
-        return Proposal(end, state, end.log_likelihood - state.log_likelihood - work - more)
+        return Proposal(end, state, end.log_likelihood - state.log_likelihood - work - more, cost)
 
     if num_steps is not None:
-        return metropolis_algorithm(init, propose, num_steps)
+        return metropolis_algorithm(init, propose)
 
     def draw_turn(key: jax.Array) -> dict[str, jax.Array]:
         return _turn(jax.random.uniform(key, (), minval=0.5, maxval=1.5), e)
 
-    return metropolis_algorithm(init, propose, lambda options: options["steps"], draw_turn)
+    return metropolis_algorithm(init, propose, draw_turn)
 
 
 def _rotate(e: Any, position: Any, momentum: Any) -> tuple[Any, Any]:

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 
 from widebnn.errors import check_integer, check_real
 from widebnn.samplers.algorithm import (
-    GradientState,
     LogLikelihood,
     Proposal,
     SamplingAlgorithm,
+    State,
     check_step_size,
     gradient_init,
     metropolis_algorithm,
@@ -22,9 +22,7 @@ from widebnn.samplers.algorithm import (
 from widebnn.samplers.tree import combine, squared_norm_change
 
 
-def leapfrog(
-    init: Callable[[Any], GradientState], step_size: float, state: GradientState, momentum: Any
-) -> tuple[GradientState, Any]:
+def leapfrog(init: Callable[[Any], State], step_size: float, state: State, momentum: Any) -> tuple[State, Any]:
     """Half a kick, a drift, half a kick; the force is g(u) - u, the gradient of log pi."""
     half = step_size / 2
     momentum = combine((1.0, momentum), (half, state.gradient), (-half, state.position))
@@ -33,7 +31,7 @@ def leapfrog(
     return state, momentum
 
 
-def energy_change(start: GradientState, p_start: Any, end: GradientState, p_end: Any) -> jax.Array:
+def energy_change(start: State, p_start: Any, end: State, p_end: Any) -> jax.Array:
     """The change of H(u, p) = -l(u) + |u|^2/2 + |p|^2/2."""
     kinetic = 0.5 * squared_norm_change(p_end, p_start)
     prior = 0.5 * squared_norm_change(end.position, start.position)
@@ -58,11 +56,11 @@ def hmc(log_likelihood: LogLikelihood, step_size: float, num_steps: int = 10) ->
     num_steps = check_integer("num_steps", num_steps, 1)
     init = gradient_init(log_likelihood)
 
-    def propose(state: GradientState, noise: Any) -> Proposal:
+    def propose(state: State, noise: Any) -> Proposal:
         end, momentum = jax.lax.fori_loop(0, num_steps, lambda _, carry: leapfrog(init, e, *carry), (state, noise))
-        return Proposal(end, state, -energy_change(state, noise, end, momentum))
+        return Proposal(end, state, -energy_change(state, noise, end, momentum), num_steps)
 
-    return metropolis_algorithm(init, propose, gradients=num_steps)
+    return metropolis_algorithm(init, propose)
 
 
 class UnderdampedState(NamedTuple):
@@ -103,16 +101,12 @@ def underdamped(log_likelihood: LogLikelihood, step_size: float, friction: float
         return UnderdampedState(*plain(position), jax.tree.map(jnp.zeros_like, position), jnp.asarray(False))
 
     def propose(state: UnderdampedState, noise: Any) -> Proposal:
-        start = GradientState(state.position, state.log_likelihood, state.gradient)
+        start = State(*state[:3])
         keep = jnp.where(state.has_momentum, persistence, 0.0)
         momentum = combine((keep, state.momentum), (jnp.sqrt(1 - keep * keep), noise))
         end, end_momentum = leapfrog(plain, e, start, momentum)
-        log_ratio = -energy_change(start, momentum, end, end_momentum)
-        flipped = combine((-1.0, momentum))
-        return Proposal(
-            UnderdampedState(*end, end_momentum, jnp.asarray(True)),
-            UnderdampedState(*start, flipped, jnp.asarray(True)),
-            log_ratio,
-        )
+        new = UnderdampedState(*end, end_momentum, jnp.asarray(True))
+        flipped = UnderdampedState(*start, combine((-1.0, momentum)), jnp.asarray(True))
+        return Proposal(new, flipped, -energy_change(start, momentum, end, end_momentum), 1)
 
-    return metropolis_algorithm(init, propose, gradients=1)
+    return metropolis_algorithm(init, propose)

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from widebnn.samplers.algorithm import (
-    GradientState,
     LogLikelihood,
     Proposal,
     SamplingAlgorithm,
+    State,
     check_step_size,
     gradient_init,
     metropolis_algorithm,
@@ -41,21 +41,16 @@ def mala(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
     a = 1 - e * e / 2
     init = gradient_init(log_likelihood)
 
-    def propose(state: GradientState, noise: Any) -> Proposal:
+    def propose(state: State, noise: Any) -> Proposal:
         u, g = state.position, state.gradient
         v = combine((a, u), (e * e / 2, g), (e, noise))
         new = init(v)
         backward = inner(combine((1.0, u), (-a, v)), new.gradient)
         forward = inner(combine((1.0, v), (-a, u)), g)
-        log_ratio = (
-            new.log_likelihood
-            - state.log_likelihood
-            + 0.5 * (backward - forward)
-            - (e * e / 8) * (squared_norm_change(v, u) + squared_norm_change(new.gradient, g))
-        )
-        return Proposal(new, state, log_ratio)
+        norms = (e * e / 8) * (squared_norm_change(v, u) + squared_norm_change(new.gradient, g))
+        return Proposal(new, state, new.log_likelihood - state.log_likelihood + 0.5 * (backward - forward) - norms, 1)
 
-    return metropolis_algorithm(init, propose, gradients=1)
+    return metropolis_algorithm(init, propose)
 
 
 def delta_from_step_size(step_size: float) -> Any:
@@ -84,18 +79,14 @@ def pcnl(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
     d = delta_from_step_size(step_size)
     init = gradient_init(log_likelihood)
 
-    def rho(at: GradientState, to: GradientState) -> jax.Array:
+    def rho(at: State, to: State) -> jax.Array:
         u, v, g = at.position, to.position, at.gradient
         along = combine((0.5 + d / 4, v), (-0.5 + d / 4, u), (-d / 4, g))
         return -at.log_likelihood - inner(along, g)
 
-    def propose(state: GradientState, noise: Any) -> Proposal:
-        v = combine(
-            ((2 - d) / (2 + d), state.position),
-            (2 * d / (2 + d), state.gradient),
-            (jnp.sqrt(8 * d) / (2 + d), noise),
-        )
-        new = init(v)
-        return Proposal(new, state, rho(state, new) - rho(new, state))
+    def propose(state: State, noise: Any) -> Proposal:
+        keep, push, scale = (2 - d) / (2 + d), 2 * d / (2 + d), jnp.sqrt(8 * d) / (2 + d)
+        new = init(combine((keep, state.position), (push, state.gradient), (scale, noise)))
+        return Proposal(new, state, rho(state, new) - rho(new, state), 1)
 
-    return metropolis_algorithm(init, propose, gradients=1)
+    return metropolis_algorithm(init, propose)

@@ -34,14 +34,14 @@ def rwmh(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
         WidebnnError: If an option is out of range.
     """
     b = check_step_size(step_size)
+    init = plain_init(log_likelihood)
 
     def propose(state: State, noise: Any) -> Proposal:
-        v = combine((1.0, state.position), (b, noise))
-        new = State(v, log_likelihood(v))
-        log_ratio = new.log_likelihood - state.log_likelihood - 0.5 * squared_norm_change(v, state.position)
-        return Proposal(new, state, log_ratio)
+        new = init(combine((1.0, state.position), (b, noise)))
+        prior = 0.5 * squared_norm_change(new.position, state.position)
+        return Proposal(new, state, new.log_likelihood - state.log_likelihood - prior)
 
-    return metropolis_algorithm(plain_init(log_likelihood), propose, gradients=0)
+    return metropolis_algorithm(init, propose)
 
 
 def pcn(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
@@ -65,11 +65,10 @@ def pcn(log_likelihood: LogLikelihood, step_size: float) -> SamplingAlgorithm:
         >>> state, info = kernel.step(jax.random.key(0), state)  # doctest: +SKIP
     """
     b = check_step_size(step_size, at_most=1)
-    a = jnp.sqrt(1 - b * b)
+    a, init = jnp.sqrt(1 - b * b), plain_init(log_likelihood)
 
     def propose(state: State, noise: Any) -> Proposal:
-        v = combine((a, state.position), (b, noise))
-        new = State(v, log_likelihood(v))
+        new = init(combine((a, state.position), (b, noise)))
         return Proposal(new, state, new.log_likelihood - state.log_likelihood)
 
-    return metropolis_algorithm(plain_init(log_likelihood), propose, gradients=0)
+    return metropolis_algorithm(init, propose)

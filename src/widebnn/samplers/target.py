@@ -1,7 +1,4 @@
-"""The one interface between posteriors and samplers: a density written against N(0, I).
-
-``gaussian_target`` makes one of any problem with a Gaussian prior N(m, C): x = m + L u with L L' = C.
-"""
+"""The one interface between posteriors and samplers: a density written against N(0, I)."""
 
 from __future__ import annotations
 
@@ -91,8 +88,7 @@ def gaussian_target(
         raise WidebnnError(
             f"the prior must be one for all of mean, or have its structure {structure}. Lists are trees: use arrays."
         ) from None
-    if scale is None:
-        given = [_cholesky(leaf) for leaf in given]
+    given = given if covariance is None else [_cholesky(leaf) for leaf in given]
     scales = [leaf if callable(leaf) else _check_scale(leaf, m) for leaf, m in zip(given, means, strict=True)]
 
     def unwhiten(u: Any) -> Any:

@@ -30,12 +30,11 @@ PREFIX = "start."
 
 def describe(target: Target, settings: dict[str, Any], units: int) -> dict[str, Any]:
     """What must be the same for a stored run to be resumed, in JSON; each chain is divided over ``units`` devices."""
-    arrays = {name: getattr(target, name, None) for name in ("x", "y")}
     options = {n: v if isinstance(v, (bool, int, float, str, type(None))) else repr(v) for n, v in settings.items()}
     checksums = {
-        f"SHA-256 of {name}": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-        for name, array in arrays.items()
-        if array is not None
+        f"SHA-256 of {name}": hashlib.sha256(np.ascontiguousarray(getattr(target, name)).tobytes()).hexdigest()
+        for name in ("x", "y")
+        if hasattr(target, name)
     }
     versions = {f"version of {name}": importlib.metadata.version(name) for name in PACKAGES}
     device = {"device": jax.devices()[0].device_kind, "cores": cores(), "devices of a chain": units}

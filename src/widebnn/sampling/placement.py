@@ -1,12 +1,9 @@
 """Chains on one device, on several, or on those of several processes. Samplers and targets know nothing of it.
 
 A mesh has the axes ``chains`` and ``units``. Chains run in groups, one of each row of the mesh at a time, and within a
-row the hidden units of a chain are divided over the devices. Rows never wait for each other. Positions are placed and
-XLA does the rest: what a step computes per unit stays where the units are, and sums over units become all-reduces of
-n x n matrices. Noise is drawn by counters, so each device draws its own part of the same numbers.
-
-With several processes (``jax.distributed.initialize()``) each makes the same call and gets the whole result. Only the
-first, the lead, reads and writes files. Without a mesh a group is one chain and nothing is wrapped.
+row the hidden units of a chain are divided over the devices: positions are placed and XLA does the rest. What a step
+computes per unit stays where the units are, and sums over units become all-reduces of n x n matrices. With several
+processes the first, the lead, reads and writes files. Without a mesh a group is one chain and nothing is wrapped.
 """
 
 from __future__ import annotations

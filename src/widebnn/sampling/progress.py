@@ -36,17 +36,17 @@ def display(show: bool | None = None) -> RichProgress:
 class _Bar:
     """One bar, in a display of its own or in one that is given; with ``show=None`` and no terminal, lines."""
 
-    def __init__(self, description: str, total: float, show: bool | RichProgress | None):
+    def __init__(self, description: str, total: float, show: bool | RichProgress | None, done: int = 0):
         self._shared = isinstance(show, RichProgress)
         self._display = show if isinstance(show, RichProgress) else display(show)
         self._lines = show is None and not self._display.console.is_terminal
         self._began = self._said = time.monotonic()
-        self._description, self._total = description, total
+        self._description, self._total, self._done = description, total, done
 
     def __enter__(self) -> Self:
         if not self._shared:
             self._display.start()
-        self._task = self._display.add_task(self._description, total=self._total, note="")
+        self._task = self._display.add_task(self._description, total=self._total, completed=self._done, note="")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -62,18 +62,13 @@ class _Bar:
 
 
 class Progress(_Bar):
-    """Progress of all chains of a run."""
+    """Progress of all chains of a run, of which some steps are done before."""
 
-    def __init__(self, total: int, chains: int, show: bool | RichProgress | None):
-        super().__init__("starting", total, show)
+    def __init__(self, total: int, done: int, chains: int, show: bool | RichProgress | None):
+        super().__init__("starting", total, show, done)
         self._acceptance: float | None = None
-        self._done = self._skipped = 0
+        self._skipped = done
         self._chains = "" if chains == 1 else f" x {chains} chains"
-
-    def skip(self, steps: int) -> None:
-        """Steps that were done before."""
-        self._done = self._skipped = steps
-        self._display.update(self._task, completed=steps)
 
     def set_total(self, total: int) -> None:
         """How many steps there will be, as far as is known now."""

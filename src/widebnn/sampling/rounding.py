@@ -79,13 +79,17 @@ class PrecisionCheck:
         is_function = getattr(getattr(target, "coordinates", None), "name", "") == "function"
         has_roots = is_function and len(target.network.widths) > 1  # type: ignore[attr-defined]
         self.exact_anyway = self.mixed or has_roots
+        what = "the gradient relatively" if self.mixed else "the log acceptance ratio"
+        instead = "'float64'" if self.mixed else "'mixed', or 'float64',"
+        self.change = f"float32 features change {what} by about"
+        self.advice = f"pass dtype={instead} to posterior(), or use more noise if any"
         self.warned = False
 
     def at_start(self) -> None:
         """Warn before anything expensive is begun."""
         error = self._worst(START_STEPS)
         if error >= START_TOLERANCE:
-            self._warn(f"{self._change(error)} at the start")
+            self._warn(f"{self.change} {error:.2g} at the start")
 
     def in_bulk(self, when: str, gradients: bool, acceptance: float, steps: int) -> None:
         """Warn once, or stop, where the chains are ``when``, after so many ``steps`` with such an ``acceptance`` rate.
@@ -96,10 +100,10 @@ class PrecisionCheck:
             return
         error = self._worst(BULK_STEPS)
         stuck = steps >= ENOUGH and acceptance < STUCK
-        text = f"{self._change(error)} where the chains are {when}"
+        text = f"{self.change} {error:.2g} where the chains are {when}"
         if error >= HOPELESS and (stuck or not self.exact_anyway):
             so = f"only {acceptance:.1%} of the steps are accepted" if stuck else "rounding decides what is accepted"
-            raise PrecisionError(f"{text}, and {so}: {self._advice()}.")
+            raise PrecisionError(f"{text}, and {so}: {self.advice}.")
         if error >= BULK_TOLERANCE and not self.warned:
             self.warned = True
             self._warn(text)
@@ -115,14 +119,6 @@ class PrecisionCheck:
                 errors += self.chains.place.to_host(self.error(state.position, noise, np.float64(step)))
         return float(np.max(errors))
 
-    def _change(self, error: float) -> str:
-        what = "the gradient relatively" if self.mixed else "the log acceptance ratio"
-        return f"float32 features change {what} by about {error:.2g}"
-
-    def _advice(self) -> str:
-        instead = "'float64'" if self.mixed else "'mixed', or 'float64',"
-        return f"pass dtype={instead} to posterior(), or use more noise if any"
-
     def _warn(self, text: str) -> None:
         reason = "nearly equal inputs, or noise that is tiny beside the outputs"
-        warnings.warn(f"{text} ({reason}): {self._advice()}", PrecisionWarning, stacklevel=5)
+        warnings.warn(f"{text} ({reason}): {self.advice}", PrecisionWarning, stacklevel=5)

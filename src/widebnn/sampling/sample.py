@@ -132,26 +132,17 @@ def sample(
             settings = {"sampler": name, **options, **plan._asdict()}
             del settings["draws"]
             saver.resume(Path(store), describe(target, settings, place.units), stack)
-        show = progress if place.leads else False
-        interrupted = _run(states, plan, trace, saver, precision, show, began + limit, until)
-        _warn_of_nonfinite(plan, trace)
-        return trace.result(target, plan, states, interrupted)
+        interrupted = _run(saver, precision, progress if place.leads else False, began + limit, until)
+        _warn_of_nonfinite(trace)
+        return trace.result(states, interrupted)
 
 
-def _run(
-    states: Chains,
-    plan: Plan,
-    trace: Trace,
-    saver: Saver,
-    precision: PrecisionCheck,
-    show: bool | RichProgress | None,
-    deadline: float,
-    until: Until | None,
-) -> bool:
+def _run(saver: Saver, precision: PrecisionCheck, show: Any, deadline: float, until: Until | None) -> bool:
     """Burn in and draw until all is done or the deadline has passed; whether Ctrl-C ended it."""
+    states, trace, plan = saver.states, saver.trace, saver.trace.plan
     whole = plan.burn_in + plan.draws * plan.thin
-    with Progress(whole, plan.chains, show) as bar, Stop(saver.interval is not None) as stop:
-        bar.skip(trace.burned + trace.done * plan.thin)
+    done = trace.burned + trace.done * plan.thin
+    with Progress(whole, done, plan.chains, show) as bar, Stop(saver.interval is not None) as stop:
         is_fresh = trace.done == 0
         for t, count in _chunks(trace.burned, lambda _: plan.burn_in, plan.burn_in, stop, saver, deadline, least=0):
             totals = states.advance(t, count)
@@ -215,7 +206,8 @@ def _chunks(
         count = int(count * float(np.clip(CHUNK_SECONDS / elapsed, 0.2, 10)))
 
 
-def _warn_of_nonfinite(plan: Plan, trace: Trace) -> None:
+def _warn_of_nonfinite(trace: Trace) -> None:
+    plan = trace.plan
     nonfinite, accepted = (trace.stats[name][:, : trace.done].sum() for name in ("nonfinite", "accepted"))
     proposals = plan.chains * (trace.burned + trace.done * plan.thin)
     count = int(nonfinite + trace.burn_totals[2])

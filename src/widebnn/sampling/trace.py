@@ -14,7 +14,6 @@ import numpy as np
 
 from widebnn.errors import StoreError, WidebnnError, check_integer
 from widebnn.runs.folder import RunFolder, open_run
-from widebnn.samplers.target import Target
 from widebnn.sampling.manifest import PREFIX, START, check_same
 from widebnn.sampling.program import Chains
 from widebnn.sampling.result import Result
@@ -49,6 +48,7 @@ class Plan(NamedTuple):
 class Trace:
     """What a run has computed so far, on the host; arrays have shape (chains, draws, ...)."""
 
+    plan: Plan
     stats: dict[str, np.ndarray]
     kept: dict[str, np.ndarray]
     done: int = 0
@@ -70,7 +70,7 @@ class Trace:
                 f"keeping {plan.draws} draws of {plan.chains} chains takes {total / 1e9:.1f} GB: pass a collect "
                 "function that keeps less (for networks widebnn.track(target, x_test)), or a larger thin."
             )
-        return cls(*jax.tree.map(lambda s: np.zeros((plan.chains, plan.draws, *s.shape), s.dtype), states.row))
+        return cls(plan, *jax.tree.map(lambda s: np.zeros((plan.chains, plan.draws, *s.shape), s.dtype), states.row))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is stored of draws."""
@@ -84,14 +84,15 @@ class Trace:
                 array[chain, self.done : self.done + count] = new[:count]
         self.done += count
 
-    def result(self, target: Target, plan: Plan, states: Chains, interrupted: bool) -> Result:
+    def result(self, states: Chains, interrupted: bool) -> Result:
         """What sample() returns."""
+        plan = self.plan
         parts = [(state.position, getattr(state, "step_size", None)) for state in states.states]
         last, sizes = zip(*(own for part in parts for own in states.place.to_host(part)), strict=True)
         return Result(
             draws={name: array[:, : self.done] for name, array in self.kept.items()},
             stats={name: array[:, : self.done] for name, array in self.stats.items()},
-            target=target,
+            target=states.target,
             steps=self.done * plan.thin,
             burn_in=self.burned,
             thin=plan.thin,

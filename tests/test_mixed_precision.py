@@ -7,7 +7,6 @@ import pytest
 
 import widebnn
 from problems import COORDINATES
-from widebnn.errors import PrecisionWarning
 from widebnn.precision import double_precision, with_gradient_of
 from widebnn.samplers import hilbert_hmc
 
@@ -67,16 +66,3 @@ def test_the_way_of_hmc_is_without_double_precision(steps):
         seen.clear()
         jax.block_until_ready(jax.jit(algorithm.propose)(state, state.position))
     assert len(seen) == 1
-
-
-def test_warns_where_gradients_are_too_wrong():
-    """Nearly equal rows, and more units than rows: the inverse of their Gram matrix amplifies rounding."""
-    x = np.linspace(0, 1, 12)[:, None]
-    close = widebnn.posterior(widebnn.dense(1, [64], "erf"), x, np.sin(6 * x), noise=1e-3, dtype="mixed")
-    with pytest.warns(PrecisionWarning, match="gradient relatively .* dtype='float64'"):
-        widebnn.sample(close, "hilbert_hmc", step_size=0.01, num_steps=2, steps=1)
-
-
-def test_quiet_where_they_are_right(recwarn):
-    widebnn.sample(target("mixed"), "hilbert_hmc", step_size=0.1, num_steps=2, steps=1)
-    assert not [w for w in recwarn if issubclass(w.category, PrecisionWarning)]

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pages import WIDEBNN, process
 from widebnn.estimators import WideBNNClassifier, WideBNNRegressor
 from widebnn.estimators.models import load, save
 from widebnn.runs.files import read_record
@@ -23,7 +24,6 @@ pytestmark = [
     pytest.mark.xdist_group("tables"),
     pytest.mark.filterwarnings("ignore::widebnn.errors.Note"),
 ]
-COMMAND = str(Path(sys.executable).with_name("widebnn"))
 FAST = [
     "--width", 16, "--depth", 1, "--activation", "erf", "--no-input-scales", "--chains", 1, "--burn-in", 20,
     "--target-ess", 2, "--max-steps", 20,
@@ -46,13 +46,6 @@ def table(path, rows, seed):
 def write(path, header, rows):
     pd.DataFrame(list(rows), columns=header).to_csv(path, index=False)
     return path
-
-
-def process(*arguments):
-    """A real process."""
-    return subprocess.run(
-        [COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False, encoding="utf-8"
-    )
 
 
 @pytest.fixture
@@ -326,7 +319,7 @@ def test_models_without_a_fitting_table_are_refused(regression, folder, refused,
 def test_ctrl_c_while_fitting_is_one_sentence_and_resumes(tmp_path):
     path = table(tmp_path / "train.csv", 60, seed=0)
     fit = ["fit", path, "--target", "price", *FAST]
-    command = [COMMAND, *map(str, fit), "--out", str(tmp_path / "model")]
+    command = [WIDEBNN, *map(str, fit), "--out", str(tmp_path / "model")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         for line in running.stderr:
             if line.startswith("Fitting"):

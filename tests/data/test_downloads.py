@@ -38,7 +38,7 @@ def server(monkeypatch):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
+        threading.Thread(target=running.serve_forever, args=[0.01], daemon=True).start()
         address = f"http://127.0.0.1:{running.server_port}/"
         monkeypatch.setattr(downloads, "CIFAR10_URL", f"{address}{ARCHIVE}")
         monkeypatch.setattr(downloads, "MNIST_URL", address)

@@ -92,7 +92,7 @@ def moments(model, how, steps):
     if model == "softmax":
         return agreement.label_moments(how, steps // 5)
     if how == "importance sampling":
-        return agreement.importance_moments(model == "unknown noise", 3 * steps)
+        return agreement.importance_moments(model == "unknown noise", 10 * steps)
     return agreement.regression_moments(how, model == "unknown noise", steps)
 
 

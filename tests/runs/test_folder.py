@@ -92,9 +92,6 @@ def test_other_runs_are_refused_and_nothing_is_removed(tmp_path):
     draws = {"f": np.zeros((1, DRAWS), int), "none": np.zeros((1, DRAWS, 0))}
     with open_run(tmp_path, {}) as run, pytest.raises(WidebnnError, match=r"states .* are those of another sampler"):
         run.restore(draws, {"k": np.array(0)})
-    short = {name: array[:, :30] for name, array in draws.items()}
-    with open_run(tmp_path, {}) as run, pytest.raises(WidebnnError, match="has 90 draws per chain already"):
-        run.restore(short, {"k": np.array(0), "u": np.zeros(5)})
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
@@ -106,10 +103,3 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", ".mine.tmp", "lock"}
     with pytest.raises(WidebnnError, match="must be a folder"), open_run(tmp_path / "notes.txt", {}):
         pass
-
-
-def test_the_newest_checkpoint_says_what_the_run_is(tmp_path):
-    write_run(tmp_path)
-    with open_run(tmp_path, {"seed": 2}) as run, pytest.raises(WidebnnError, match="in use by another process"):
-        assert run.newest.header["manifest"] == {"seed": 1} and run.newest.arrays["k"] == CHECKPOINTS
-        open_run(tmp_path, {}).__enter__()

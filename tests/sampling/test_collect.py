@@ -58,15 +58,6 @@ def reference(key):
     return {"w": jax.random.normal(a, (6, 5)), "b": jax.random.normal(b, (7,))}
 
 
-def test_projections_of_standard_normals_are_standard_normal():
-    project = random_projections(reference, 3)
-    values = jax.vmap(lambda key: project(reference(key)))(jax.random.split(jax.random.key(0), 50_000))
-    z_mean = values.mean(0) * np.sqrt(len(values))
-    z_variance = (jnp.mean(values**2, axis=0) - 1) * np.sqrt(len(values) / 2)
-    assert np.abs(z_mean).max() < 4.5
-    assert np.abs(z_variance).max() < 4.5
-
-
 def test_projections_are_linear_and_of_unit_length():
     project = random_projections(reference, 4)
     shapes = reference(jax.random.key(0))

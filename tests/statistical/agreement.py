@@ -93,7 +93,7 @@ def label_moments(coordinates: str, steps: int) -> Moments:
     return chain_moments(target, sampler, {}, collect, steps=steps * thin, thin=thin, seed=seed)
 
 
-def importance_moments(unknown_noise: bool = False, draws: int = 200_000) -> Moments:
+def importance_moments(unknown_noise: bool, draws: int) -> Moments:
     """The same means by weighting draws of the prior with their likelihood."""
     target = regression_target("marginal", unknown_noise)
 

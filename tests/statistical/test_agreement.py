@@ -1,4 +1,7 @@
-"""All coordinate systems describe one posterior over functions, and it tends to the Gaussian process limit."""
+"""All coordinate systems describe one posterior over functions, and it tends to the Gaussian process limit.
+
+Chains are compared with each other and with importance sampling in tests/reliability/test_proof.py.
+"""
 
 import agreement
 import jax
@@ -9,25 +12,7 @@ from agreement import X_TEST
 from harness import ALPHA, compiled
 from scipy.stats import ks_2samp
 
-from problems import COORDINATES, small_target
-
-
-@pytest.fixture(scope="module")
-def truth():
-    """Posterior means by importance sampling from the prior: no Markov chain at all."""
-    with jax.enable_x64(True):
-        moments = agreement.importance_moments()
-    assert moments.ess > 2000, "importance sampling is unreliable here"
-    return moments
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("coordinates", COORDINATES)
-def test_predictive_moments_agree_with_importance_sampling(coordinates, truth):
-    moments = agreement.regression_moments(coordinates, unknown_noise=False, steps=20_000)
-    assert moments.ess > 300, "too few effective draws to show anything"
-    p_values = agreement.p_values(moments, truth)
-    assert p_values.size * p_values.min() > ALPHA
+from problems import small_target
 
 
 @pytest.mark.long
@@ -63,14 +48,3 @@ def test_function_space_has_the_law_of_the_weights(widths):
         laws[coordinates] = np.asarray(compiled(lambda k, draw=draw: jax.lax.map(draw, k, batch_size=1000))(keys))
     p_values = [ks_2samp(a, b).pvalue for a, b in zip(laws["function"].T, laws["marginal"].T, strict=True)]
     assert len(p_values) * min(p_values) > ALPHA
-
-
-@pytest.mark.long
-def test_class_probabilities_agree_between_coordinates():
-    """Two chains that share nothing but the posterior: probabilities and their products at new inputs."""
-    weights, function = (agreement.label_moments(coordinates, steps=2_000) for coordinates in ("weights", "function"))
-    assert min(weights.ess, function.ess) > 300, "too few effective draws to show anything"
-    p_values = agreement.p_values(weights, function)
-    assert p_values.size * p_values.min() > ALPHA
-    # The data are seen: the prior has probability 1/3 for every class.
-    assert np.abs(function.mean[:9] - 1 / 3).max() > 0.1

@@ -144,12 +144,6 @@ def test_bad_input_is_one_sentence_and_exit_code_two(arguments, message, widebnn
     assert message in stderr
 
 
-def test_bad_input_in_a_real_process():
-    done = process("sample", "--sampler", "pcn", "--step-size", "2")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ") and "Traceback" not in done.stderr
-
-
 @pytest.mark.parametrize("place", ["file/below", "/proc/self"])
 @pytest.mark.parametrize("name", ["sample", "demo", "reproduce", "fit", "predict", "evaluate"])
 def test_where_nothing_can_be_written_is_one_sentence_before_any_work(name, place, tmp_path, widebnn):

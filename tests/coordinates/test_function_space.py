@@ -13,6 +13,7 @@ from widebnn.coordinates.function import FunctionPosition
 from widebnn.coordinates.function_space import FunctionSpace
 from widebnn.coordinates.lumped import Lumped
 from widebnn.data import load_dataset
+from widebnn.networks import apply
 from widebnn.precision import one_blas_thread
 from widebnn.samplers.tree import reframe
 
@@ -190,39 +191,52 @@ def test_coordinates_weights_and_back(n, widths):
         np.testing.assert_allclose(a, b, atol=1e-8)
 
 
-@pytest.mark.some(1)
-@pytest.mark.parametrize("widths", [(5, 4), (5,), (4, 5, 3)])
-def test_weights_drawn_back_are_standard_normal(widths):
+def small_target_of(likelihood, widths):
+    """Three inputs; for classes four, of which two are equal and have different labels. And how many draws to make."""
+    x, y = small_data(n=4 if likelihood == "softmax" else 3)
+    options = {"noise": 0.3}
+    if likelihood == "softmax":
+        x[-1], y, options = x[0], np.array([0, 1, 2, 2]), {"likelihood": "softmax"}
+    network = widebnn.dense(3, widths, readout_weight_std=2.0)
+    return widebnn.posterior(network, x, y, dtype="float64", **options), 4_000 if likelihood == "softmax" else 20_000
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize(
+    ("likelihood", "widths"),
+    [("gaussian", (5, 4)), ("gaussian", (5,)), ("gaussian", (4, 5, 3)), ("softmax", (7,)), ("softmax", (3, 5))],
+)
+def test_weights_drawn_back_are_standard_normal(likelihood, widths):
     """Coordinates from N(0, I) must give weights N(0, I): nothing is lost and nothing counted twice."""
-    x, y = small_data(n=3)
-    target = widebnn.posterior(widebnn.dense(3, widths), x, y, dtype="float64")
+    target, count = small_target_of(likelihood, widths)
 
     def draw(key):
         u_key, w_key = jax.random.split(key)
-        hidden = target.to_weights(w_key, target.sample_reference(u_key)).hidden
-        return jax.flatten_util.ravel_pytree(hidden)[0]
+        weights = target.to_weights(w_key, target.sample_reference(u_key))
+        # The readout of a regression depends on the data.
+        return jax.flatten_util.ravel_pytree(weights if likelihood == "softmax" else weights.hidden)[0]
 
-    keys = jax.random.split(jax.random.key(0), 20_000)
+    keys = jax.random.split(jax.random.key(0), count)
     draws = np.asarray(jax.jit(lambda keys: jax.lax.map(draw, keys, batch_size=500))(keys))
     assert worst_z_of_normals(draws) < 5
 
 
-@pytest.mark.some(1)
-@pytest.mark.parametrize("widths", [(6, 5), (5,), (3, 6)])
-def test_predictions_have_the_law_of_weights_drawn_back(widths):
+@pytest.mark.some(2)
+@pytest.mark.parametrize(
+    ("likelihood", "widths"),
+    [("gaussian", (6, 5)), ("gaussian", (5,)), ("gaussian", (3, 6)), ("softmax", (7,)), ("softmax", (6, 5))],
+)
+def test_predictions_have_the_law_of_weights_drawn_back(likelihood, widths):
     """Two exact routes to new inputs: conditional draws layer by layer, and drawing all weights."""
-    x, y = small_data(n=3)
-    target = widebnn.posterior(widebnn.dense(3, widths), x, y, dtype="float64", noise=0.3)
+    target, count = small_target_of(likelihood, widths)
     u = target.sample_reference(jax.random.key(5))
-    x_new = np.vstack([x[0], np.random.default_rng(3).normal(size=(2, 3))])
+    x_new = np.vstack([target.x[0], np.random.default_rng(3).normal(size=(2, 3))])
 
     def both(key):
         one, two = jax.random.split(key)
-        weights = target.to_weights(one, u)
-        f = target.network.features(weights.hidden, jnp.asarray(x_new)) @ weights.readout
-        return target.predict(two, u, x_new).f, f
+        return target.predict(two, u, x_new).f, apply(target.network, target.to_weights(one, u), jnp.asarray(x_new))
 
-    assert worst_z_of_pairs(both, 20_000, 500) < 5
+    assert worst_z_of_pairs(both, count, 500) < 5
 
 
 @pytest.mark.some(1)

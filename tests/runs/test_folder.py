@@ -41,14 +41,13 @@ def corrupt(path, how, rng):
         path.write_bytes(data)
 
 
-@pytest.mark.some(2)
-@pytest.mark.parametrize("how", ["flip", "cut", "remove"])
-def test_corruption_anywhere_is_found_and_recomputed(tmp_path, how):
+def test_corruption_anywhere_is_found_and_recomputed(tmp_path):
     rng, good = np.random.default_rng(0), tmp_path / "good"
     assert write_run(good) == (0, [])
     names = sorted(path.name for path in good.iterdir() if path.name != "lock")
     newest = max(name for name in names if "checkpoint" in name)
     for i in range(60):
+        how = ("flip", "cut", "remove")[i % 3]
         folder, name = shutil.copytree(good, tmp_path / str(i)), names[rng.integers(len(names))]
         corrupt(folder / name, how, rng)
         with warnings.catch_warnings(record=True) as said:

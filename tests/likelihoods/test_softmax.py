@@ -259,28 +259,6 @@ def test_bad_networks_and_calls():
         jax.jit(lambda y: widebnn.posterior(widebnn.dense(2, [3]), X, y, likelihood="softmax").y)(Y)
 
 
-@pytest.mark.ambient
-def test_sampling_end_to_end():
-    """Three blobs: the default sampler learns them, predictions follow, and everything goes to ArviZ."""
-    rng = np.random.default_rng(0)
-    y = np.arange(45) % 3
-    x = np.array([[2.0, 0.0], [-2.0, 0.0], [0.0, 2.5]])[y] + 0.3 * rng.normal(size=(45, 2))
-    network = widebnn.dense(2, [64], readout_weight_std=4.0)
-    target = widebnn.posterior(network, x, y, likelihood="softmax")
-    x_test = np.array([[2.0, 0.0], [-2.0, 0.0], [0.0, 2.5]])
-    collect = widebnn.track(target, x_test)
-    result = widebnn.sample(target, steps=60, burn_in=60, collect=collect, seed=1)
-    f = result.draws["f_test"]
-    assert f.shape == (1, 60, 3, 3) and np.isfinite(f).all()
-    probabilities = np.asarray(jax.nn.softmax(f)).mean(axis=(0, 1))
-    assert (np.diagonal(probabilities) > 0.8).all()
-    labels = result.draws["y_test"]
-    assert ((labels == 0) | (labels == 1)).all() and (labels.sum(axis=-1) == 1).all()
-    assert (np.diagonal(labels.mean(axis=(0, 1))) > 0.6).all()
-    assert result.acceptance_rate > 0.3 and result.stats["nonfinite"].sum() == 0
-    assert "predictions" in result.to_datatree().children
-
-
 @pytest.mark.some(1)
 @pytest.mark.ambient
 @pytest.mark.parametrize("coordinates", SYSTEMS)

@@ -144,7 +144,8 @@ def test_another_number_of_cores_may_change_rounding_only(tmp_path, monkeypatch)
         with pytest.raises(WidebnnError, match=message):
             again(*changes)
     monkeypatch.setattr(manifest, "cores", lambda: 64)
-    again(1e-9, 1e-4)
+    again(1e-9, 1e-4)  # and its last checkpoint says 64
+    monkeypatch.setattr(manifest, "cores", lambda: 128)
     refused = {(1.0, 0.0): other_start, (0.0, 1.0): other_values, (0.0, 0.0, 3.0): "other values of many at the start"}
     for changes, message in refused.items():
         with pytest.raises(WidebnnError, match=message):

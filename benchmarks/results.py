@@ -43,11 +43,6 @@ GUIDE = ROOT / "docs" / "guides" / "tables.md"
 START, END = "<!-- rows: made by benchmarks/results.py -->", "<!-- end of rows -->"
 
 
-def listed(settings: dict[str, Any]) -> str:
-    """What is not None."""
-    return ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
-
-
 def is_near_best(rows: pd.DataFrame, methods: list[str]) -> bool:
     """Whether widebnn has the best log-likelihood of these methods or is within one standard error of it.
 
@@ -142,7 +137,7 @@ def images_places(report: dict[str, Any]) -> dict[str, str]:
     header = ["training images", "method", "accuracy", "calibration error", "log loss", "R-hat", "seconds"]
     missing = [cell for cell in CELLS.split(",") if not set(BASIC) <= {m for d, n, m in found if f"{d}:{n}" == cell}]
     return {
-        "IMAGES_SETTINGS": listed(report["settings"]),
+        "IMAGES_SETTINGS": ", ".join(f"{name} {value}" for name, value in report["settings"].items() if value),
         "IMAGES_ESS": f"{np.median([row['ess'] for row in report['rows'] if 'ess' in row]):.0f}",
         "SOFTMAX_ROWS": str(SOFTMAX_ROWS),
         "IMAGES_MISSING": f"Not yet whole: {', '.join(missing)}." if missing else "",

@@ -43,7 +43,6 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "hilbert_hmc": {"step_size": 0.2, "num_steps": 1},
 }
 COORDINATES = ("weights", "reparametrised", "marginal", "function")
-QUICK = [("pcn", "weights"), ("pcn", "marginal"), ("mala", "marginal"), ("pcn", "function")]
 LARGE = [("pcn", "marginal"), ("pcn", "function"), ("mala", "function"), ("hilbert_hmc", "function")]
 """What is measured beyond width 4096."""
 RATIOS = [(RECIPE, "pcn, marginal"), (RECIPE, "pcn, function"), ("pcn, function", PRODUCTS)]
@@ -152,11 +151,10 @@ def draw_figure(report: dict[str, Any], out: Path) -> None:
 def main() -> None:
     """Measure, print, save."""
     parser = common.parser(__doc__, "steps")
-    parser.add_argument("--widths", type=int, nargs="+", help="default: 512 1024 2048 4096 8192")
-    parser.add_argument("--quick", action="store_true", help="a smoke test: widths 256 512, one round, pcn and mala")
+    parser.add_argument("--widths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
+    parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    widths = arguments.widths or ([256, 512] if arguments.quick else [512, 1024, 2048, 4096, 8192])
-    repeats = 1 if arguments.quick else 3
+    repeats = arguments.repeats
     x, y, _, data = common.load_problem(arguments.data_dir)
     everything = [(sampler, coordinates) for coordinates in COORDINATES for sampler in SAMPLERS]
     report: dict[str, Any] = {
@@ -167,13 +165,12 @@ def main() -> None:
         "notes": NOTES,
         "repeats": repeats,
     }
-    progress = common.Progress(sum((repeats + 1) * (1 + width / 2000) for width in widths))
+    progress = common.Progress(sum((repeats + 1) * (1 + width / 2000) for width in arguments.widths))
 
     def rows_of(width):
-        pairs = QUICK if arguments.quick else LARGE if width > 4096 else everything
-        return run_width(pairs, width, repeats, x, y, progress)
+        return run_width(LARGE if width > 4096 else everything, width, repeats, x, y, progress)
 
-    common.measure_widths(report, widths, rows_of, ratios, arguments.out)
+    common.measure_widths(report, arguments.widths, rows_of, ratios, arguments.out)
     common.finish(report, draw_figure, pages.steps_places, arguments.out)
 
 

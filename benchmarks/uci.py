@@ -10,6 +10,7 @@ the command can be interrupted, or run for several tables at once.
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import math
 import operator
@@ -70,7 +71,7 @@ def mixture(scale: TargetScale, means: np.ndarray, std: np.ndarray, y: np.ndarra
 
 
 def run_network(split: Split, seed: int, width: float = 256) -> Predictive:
-    """The estimator with its defaults."""
+    """The estimator with its defaults; of infinite width, the limit with normal noise."""
     model = WideBNNRegressor(width, random_state=seed).fit(split.x, split.y)
     names = ("ess", "rhat", "steps", "acceptance_rate", "gradients", "slowest", "loo", "limit_loo")
     found = {name: model.diagnostics_[name] for name in names if name in model.diagnostics_}
@@ -78,11 +79,6 @@ def run_network(split: Split, seed: int, width: float = 256) -> Predictive:
     found |= {"heavy": model.hyperparameters_.row_noise is not None}
     x, y = split.x_test, split.y_test
     return Predictive(model.predict(x), model.log_density(x, y), model.cdf(x, y), found)
-
-
-def run_limit(split: Split, seed: int) -> Predictive:
-    """The infinite network, with normal noise."""
-    return run_network(split, seed, math.inf)
 
 
 def run_gp(split: Split, seed: int) -> Predictive:
@@ -158,7 +154,8 @@ def _train(key: jax.Array, split: Split, units: int, epochs: int) -> tuple[np.nd
     return np.asarray(mean, np.float64), np.asarray(std, np.float64)
 
 
-METHODS = {"widebnn": run_network, "nngp": run_limit, "gp": run_gp, "ensemble": run_ensemble}
+LIMIT = functools.partial(run_network, width=math.inf)
+METHODS = {"widebnn": run_network, "nngp": LIMIT, "gp": run_gp, "ensemble": run_ensemble}
 
 
 def run(name: str, method: str, repeat: int, data_dir: Path) -> dict[str, Any]:

@@ -39,6 +39,13 @@ def commands_in(blocks: list[Block]) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines if line.strip()]
 
 
+def process(*arguments, **options) -> subprocess.CompletedProcess:
+    """``widebnn`` with these arguments, which may fail."""
+    command = [WIDEBNN, *map(str, arguments)]
+    options = {"capture_output": True, "encoding": "utf-8", "timeout": 300, "check": False} | options
+    return subprocess.run(command, **options)
+
+
 def run(command: list[str], folder: Path, environment: dict[str, str] = ENVIRONMENT) -> str:
     """What a program writes to stdout; an error if it fails."""
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

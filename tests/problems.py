@@ -80,6 +80,14 @@ def naive_log_likelihood(target):
     }[target.coordinates.name]
 
 
+def autoregression(rho, *shape, seed=0):
+    """Of order one along the first axis, with N(0, 1) values: sum of autocorrelations (1 + rho) / (1 - rho)."""
+    x = np.random.default_rng(seed).normal(size=shape)
+    for t in range(1, len(x)):
+        x[t] = rho * x[t - 1] + np.sqrt(1 - rho**2) * x[t]
+    return x
+
+
 def worst_z_of_normals(draws):
     """The largest z-score of means and covariances of draws that should be N(0, I), draws x dimension."""
     n, dimension = draws.shape

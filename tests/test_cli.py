@@ -7,13 +7,13 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
 import xarray
 
+from pages import process
 from widebnn import experiments, names, tables
 from widebnn.coordinates import COORDINATES
 from widebnn.data import download, load_dataset
@@ -28,15 +28,8 @@ from widebnn.reproduction.reproduce import reproduce
 from widebnn.samplers import ALIASES, SAMPLERS
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("cli")]  # one worker, which makes the fixture once
-COMMAND = str(Path(sys.executable).with_name("widebnn"))
 COMMANDS = ("sample", "resume", "demo", "fit", "predict", "evaluate", "download", "reproduce")
 FAST = ["--n-train", 20, "--n-test", 10, "--width", 8, "--steps", 40, "--burn-in", 10, "--thin", 4]
-
-
-def process(*arguments, **options):
-    """A real process."""
-    command = [COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **options)
 
 
 @pytest.fixture(scope="module")
@@ -149,12 +142,6 @@ def test_bad_input_is_one_sentence_and_exit_code_two(arguments, message, widebnn
     code, _, stderr = widebnn("sample", *arguments)
     assert code == 2
     assert message in stderr
-
-
-def test_bad_input_in_a_real_process():
-    done = process("sample", "--sampler", "pcn", "--step-size", "2")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ") and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("place", ["file/below", "/proc/self"])

@@ -26,9 +26,8 @@ def test_what_cannot_be_printed_is_escaped(text, shown):
 @pytest.mark.parametrize("middle", ["x" * 900, "x" * 100_000, "\n" * 500])
 def test_long_messages_keep_their_beginning_and_their_end(middle):
     short = readable(f"{'first ' * 50}{middle}{' last' * 50}")
-    assert (
-        len(short) == LONGEST and short.startswith("first first") and short.endswith("last last") and " ... " in short
-    )
+    assert len(short) == LONGEST and " ... " in short
+    assert short.startswith("first first") and short.endswith("last last")
 
 
 def test_numbers_that_no_machine_counts_to_are_refused():

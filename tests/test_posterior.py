@@ -30,6 +30,7 @@ NET = widebnn.dense(2, [3])
         ((NET, X, np.ones((4, 1, 1))), {}, r"shape \(n,\) or \(n, outputs\)"),
         ((lambda x: x, X, Y), {}, "use widebnn.dense"),
         ((widebnn.dense(2, []), X, Y), {"coordinates": "marginal"}, "has an exact posterior"),
+        ((NET, X, Y), {"noise": widebnn.LogNormal(1.0), "coordinates": "full"}, "'full' need known noise"),
         ((widebnn.feature_map({"w": (2, 3)}, lambda p, x: (x @ p["w"])[0]), X, Y), {}, "features must return shape"),
     ],
 )
@@ -52,6 +53,13 @@ def test_posterior(arguments, options, message):
 def test_dense(options, message):
     with pytest.raises(widebnn.WidebnnError, match=message):
         widebnn.dense(**options)
+
+
+def test_priors_of_scales():
+    with pytest.raises(widebnn.WidebnnError, match="log_sd must be greater than 0"):
+        widebnn.LogNormal(1.0, log_sd=0.0)
+    with pytest.raises(widebnn.WidebnnError, match="logit_scale must be the prior"):
+        widebnn.Softmax(logit_scale=2.0)
 
 
 def test_one_dimensional_targets_are_one_column():

@@ -3,6 +3,7 @@
 import contextlib
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -54,6 +55,31 @@ def test_predictions_and_weights_inside_jit(case, dtype, x64):
     for a, b in zip(*map(jax.tree.leaves, (inside, outside)), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, **tolerance)
+
+
+@pytest.mark.some(4)
+@pytest.mark.ambient
+@pytest.mark.parametrize("case", [case for case in CASES if case != "full"])  # whose lengths are float64 always
+def test_works_in_a_program_without_double_precision(case):
+    """Called from plain float32 JAX, l still comes from a float64 factorisation; jit, grad and vmap work."""
+    target, exact = (build(case, dtype, widths=(7,)) for dtype in ("float32", "float64"))
+    key, u = jax.random.key(0), target.sample_reference(jax.random.key(1))
+    inputs = () if case == "carried" else (X_NEW,)
+
+    @jax.jit
+    def everything(key, u):
+        value, gradient = jax.value_and_grad(target.log_likelihood)(u)
+        return value, gradient, target.to_weights(key, u), target.predict(key, u, *inputs)
+
+    value, *others = everything(key, u)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves((value, others)))
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), u)
+        expected = float(jax.jit(exact.log_likelihood)(wide))
+        assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves((exact.x, exact.sample_reference(key))))
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    stacked = jax.jit(jax.vmap(target.sample_reference))(jax.random.split(jax.random.key(2), 3))
+    assert jax.jit(jax.vmap(target.log_likelihood))(stacked).shape == (3,)
 
 
 def test_sampling_inside_a_transformation_is_refused_in_one_sentence():

@@ -8,7 +8,7 @@ import scipy.stats
 from jax.flatten_util import ravel_pytree
 
 import widebnn
-from problems import COORDINATES, NOISE, naive_log_likelihood, numpy_features, small_data, small_target
+from problems import COORDINATES, NOISE, naive_log_likelihood, numpy_features, small_target
 from widebnn.networks import apply
 
 
@@ -110,45 +110,3 @@ def test_mean_and_variance_are_those_of_the_draws(coordinates):
     error = np.sqrt(variance[:, None] / len(f)) + 1e-9
     assert np.max(np.abs(f.mean(0) - mean) / error) < 4.5
     np.testing.assert_allclose(f.var(0), np.broadcast_to(variance[:, None], mean.shape), rtol=0.06, atol=1e-9)
-
-
-def test_a_feature_map_of_ones_own():
-    """Random Fourier features: hidden weights in, any JAX function out."""
-    x, y = small_data()
-    network = widebnn.feature_map({"w": (3, 8)}, lambda p, x: jnp.cos(x @ p["w"]) / np.sqrt(8))
-    for coordinates in ("weights", "reparametrised", "marginal"):
-        target = widebnn.posterior(network, x, y, coordinates=coordinates, dtype="float64")
-        u = target.sample_reference(jax.random.key(0))
-        hidden = u if coordinates == "marginal" else u.hidden
-        assert hidden["w"].shape == (3, 8)
-        psi = np.cos(x @ np.asarray(hidden["w"])) / np.sqrt(8)
-        if coordinates != "weights":
-            k = psi @ psi.T + 0.01 * np.eye(5)
-            expected = scipy.stats.multivariate_normal(np.zeros(5), k).logpdf(y.T).sum()
-            np.testing.assert_allclose(target.log_likelihood(u), expected, rtol=1e-9)
-
-
-@pytest.mark.some(4)
-@pytest.mark.ambient
-@pytest.mark.parametrize(
-    ("coordinates", "likelihood"),
-    [*((c, "gaussian") for c in COORDINATES), *((c, "softmax") for c in COORDINATES if c != "reparametrised")],
-)
-def test_works_in_a_program_without_double_precision(coordinates, likelihood):
-    """Called from plain float32 JAX, l still comes from a float64 factorisation; jit, grad and vmap work."""
-    (x, y), network = small_data(), widebnn.dense(3, (4,))
-    y = y if likelihood == "gaussian" else np.arange(5) % 3
-    options = {"likelihood": likelihood, "coordinates": coordinates}
-    target, exact = (widebnn.posterior(network, x, y, dtype=dtype, **options) for dtype in ("float32", "float64"))
-    u = target.sample_reference(jax.random.key(1))
-    value, gradient = jax.jit(jax.value_and_grad(target.log_likelihood))(u)
-    key = jax.random.key(0)
-    results = value, gradient, target.to_weights(key, u), target.predict(key, u, np.ones((2, 3)))
-    assert {leaf.dtype.name for leaf in jax.tree.leaves(results)} == {"float32"}
-    with jax.enable_x64(True):
-        wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), u)
-        expected = float(exact.log_likelihood(wide))
-    np.testing.assert_allclose(value, expected, rtol=1e-5)
-    stacked = jax.jit(jax.vmap(target.sample_reference))(jax.random.split(jax.random.key(2), 3))
-    assert jax.jit(jax.vmap(target.log_likelihood))(stacked).shape == (3,)
-    assert not jax.config.jax_enable_x64

@@ -38,7 +38,7 @@ def server(monkeypatch):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
+        threading.Thread(target=running.serve_forever, args=[0.01], daemon=True).start()
         address = f"http://127.0.0.1:{running.server_port}/"
         monkeypatch.setattr(downloads, "CIFAR10_URL", f"{address}{ARCHIVE}")
         monkeypatch.setattr(downloads, "MNIST_URL", address)
@@ -136,9 +136,7 @@ def test_mnist_is_fetched_once_and_can_be_loaded(mnist, server, tmp_path):
 def test_what_is_not_the_known_file_is_deleted(archive, mnist, server, tmp_path):
     server[0][ARCHIVE] += b"x"
     server[0][f"{MNIST_FILES[0]}.gz"] = b"something else"
-    with pytest.raises(
-        WidebnnError, match=r"cifar-10-binary.tar.gz cannot be fetched \(SHA256 hash.*; try again, .*unpack"
-    ):
+    with pytest.raises(WidebnnError, match=r"cifar-10-binary.tar.gz cannot be fetched \(SHA256.*; try again, .*unpack"):
         download("cifar10", tmp_path)
     with pytest.raises(WidebnnError, match=r"cannot be fetched \(SHA256 hash of downloaded file .* known hash"):
         download("mnist", tmp_path)

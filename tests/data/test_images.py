@@ -127,12 +127,6 @@ def test_a_folder_is_needed(tmp_path, name, wanted):
         load_dataset(name, 2, 2, data_dir=tmp_path)
 
 
-@pytest.mark.parametrize("counts", [(16, 2), (2, 4)])
-def test_more_cifar10_images_than_there_are_are_refused(official, counts):
-    with pytest.raises(WidebnnError, match=r"has 15 training and 3 test rows, too few for n_train=\d+ and n_test=\d;"):
-        load_dataset("cifar10", *counts, data_dir=official[0])
-
-
 @pytest.mark.parametrize("name", [NAMES[0], NAMES[3], NAMES[-1]])
 def test_the_missing_official_file_is_named(official, name):
     (official[0] / name).unlink()
@@ -207,11 +201,6 @@ def test_plain_and_gzipped_files_may_be_mixed_and_a_missing_one_is_named(mnist):
         load_dataset("mnist", 1, 1, data_dir=folder)
 
 
-def test_more_rows_than_there_are_are_refused(mnist):
-    with pytest.raises(WidebnnError, match=r"has 20 training and 7 test rows, too few for n_train=21 and n_test=7"):
-        load_dataset("mnist", 21, data_dir=mnist[0])
-
-
 IMAGES = idx(np.zeros((20, 28, 28)))
 BAD_IMAGES = {
     "empty": b"",
@@ -222,19 +211,20 @@ BAD_IMAGES = {
     "no images": idx(np.zeros((0, 28, 28))),
     "huge count": IMAGES[:4] + b"\xff" * 4 + IMAGES[8:],
     "large count": IMAGES[:4] + (60_000).to_bytes(4, "big") + IMAGES[8:],
-    "longer": IMAGES + bytes(400_000_000),
+    "longer": IMAGES + b"x",
+    "much longer": IMAGES,  # than the memory, see the test
 }
 
 
 @pytest.mark.parametrize("case", BAD_IMAGES)
 def test_bad_images_are_refused_without_taking_memory(mnist, case):
     folder, _, put = mnist
-    put(MNIST_FILES[0], BAD_IMAGES[case])
+    put(MNIST_FILES[0], BAD_IMAGES[case] + bytes(300_000_000 if case == "much longer" else 0))
     tracemalloc.start()
     try:
         with pytest.raises(WidebnnError, match=r"train-images-idx3-ubyte\S* must be an IDX file of items of shape"):
             load_dataset("mnist", 1, 1, data_dir=folder)
-        assert tracemalloc.get_traced_memory()[1] < 300_000_000
+        assert tracemalloc.get_traced_memory()[1] < 250_000_000
     finally:
         tracemalloc.stop()
 

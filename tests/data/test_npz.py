@@ -83,9 +83,7 @@ def test_missing_counts_mean_the_rows_that_are_left_and_too_many_are_refused(n_t
         data = load_dataset("digits", n_train, n_test)
         assert (len(data.x_train), len(data.x_test)) == expected
     else:
-        with pytest.raises(
-            WidebnnError, match=r"digits has 1797 rows, too few for n_train=\d+ .*; ask for 1797 at most"
-        ):
+        with pytest.raises(WidebnnError, match=r"has 1797 rows, too few for n_train=\d+ .*; ask for 1797 at most"):
             load_dataset("digits", n_train, n_test)
 
 

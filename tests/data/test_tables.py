@@ -16,18 +16,6 @@ UCI = {"concrete": (1030, 8), "energy": (768, 8), "power-plant": (9568, 4), "yac
 TABLE = "a,b,y\n1.5,red,0.5\n-2,blue,1.5\n3e0,red,2.5\n"
 
 
-def test_regression(write, check_shapes):
-    values = np.round(5 + 3 * np.random.default_rng(0).standard_normal((20, 4)), 6)
-    lines = "\n".join(",".join(map(str, row)) for row in values)
-    data = load_dataset(write(f"a,b,c,y\n{lines}\n"), 12, 5)
-    check_shapes(data, 12, 5, 3, 1)
-    x, y = values[:, :3], values[:, 3]
-    np.testing.assert_allclose(data.x_train, (x[:12] - x[:12].mean(0)) / x[:12].std(0), atol=1e-12)
-    np.testing.assert_allclose(data.x_test, (x[12:17] - x[:12].mean(0)) / x[:12].std(0), atol=1e-12)
-    np.testing.assert_allclose(data.to_original_units(data.y_test)[:, 0], y[12:17], atol=1e-12)
-    assert data.n_classes == 0 and data.labels_train is None and data.name == "table"
-
-
 def test_a_data_set_is_what_fit_would_make_of_the_training_rows(write, noted):
     """One behaviour for sample --data and fit: missing values, text, columns and rows that are left out."""
     text = "id,size,colour,unit,kind\n"
@@ -158,12 +146,6 @@ def test_real_regression_tables(shared_data, check_shapes, name):
     values = np.loadtxt(path, delimiter=",", skiprows=1)
     np.testing.assert_allclose(data.to_original_units(data.y_train)[:, 0], values[: rows - 50, -1])
     np.testing.assert_allclose(data.x_test * values[:-50, :-1].std(0) + values[:-50, :-1].mean(0), values[-50:, :-1])
-
-
-def test_real_classes(shared_data):
-    path = shared_data / "uci" / "wine-quality-red.csv"
-    assert load_dataset(path, classify=True).class_names == ("3", "4", "5", "6", "7", "8")
-    assert load_dataset(path, target="alcohol").n_classes == 0
 
 
 def test_very_many_columns_are_read_at_once(write):

@@ -68,13 +68,17 @@ def equinox_network(x):
 def test_modules_have_the_posterior_of_the_same_dense_network(build):
     x, y = small_data()
     network, to_module = build(x)
-    ours = widebnn.posterior(widebnn.dense(3, [WIDTH], "tanh"), x, y, coordinates="weights", dtype="float64")
-    theirs = widebnn.posterior(network, x, y, coordinates="weights", dtype="float64")
-    u = ours.sample_reference(jax.random.key(1))
-    (layer,) = u.hidden
-    v = Weights(to_module(layer.w, layer.b), u.readout)
-    assert jax.tree.structure(v) == jax.tree.structure(theirs.sample_reference(jax.random.key(1)))
-    np.testing.assert_allclose(theirs.log_likelihood(v), ours.log_likelihood(u), rtol=1e-12)
+    for coordinates in ("marginal", "reparametrised", "weights"):
+        ours, theirs = (
+            widebnn.posterior(one, x, y, coordinates=coordinates, dtype="float64")
+            for one in (widebnn.dense(3, [WIDTH], "tanh"), network)
+        )
+        u = ours.sample_reference(jax.random.key(1))
+        (layer,) = u if coordinates == "marginal" else u.hidden
+        hidden = to_module(layer.w, layer.b)
+        v = hidden if coordinates == "marginal" else Weights(hidden, u.readout)
+        assert jax.tree.structure(v) == jax.tree.structure(theirs.sample_reference(jax.random.key(1)))
+        np.testing.assert_allclose(jax.jit(theirs.log_likelihood)(v), jax.jit(ours.log_likelihood)(u), rtol=1e-12)
     result = widebnn.sample(theirs, "pcn", step_size=0.1, steps=4, collect=widebnn.track(theirs, x))
     assert result.draws["f_test"].shape == (1, 4, 5, 2)
 

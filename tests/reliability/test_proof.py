@@ -71,7 +71,7 @@ def test_calibration(what, record):
     length = CALIBRATED.get(what, CALIBRATED["known noise", "pcn", "function"])
     length = length | {"datasets": size(300, 1000), "seed": len(what[0])}
     if what == MISCALIBRATED:
-        bug = bugs.BUGS[what]
+        bug, length["datasets"] = bugs.BUGS[what], size(600, 1000)
         parts = bug.target_of, bug.sampler_of, grid.SETTINGS[bug.setting].problem
     else:
         setting, *how = grid.SETTINGS[what[0]], *what[1:]
@@ -92,7 +92,7 @@ def moments(model, how, steps):
     if model == "softmax":
         return agreement.label_moments(how, steps // 5)
     if how == "importance sampling":
-        return agreement.importance_moments(model == "unknown noise", 3 * steps)
+        return agreement.importance_moments(model == "unknown noise", 10 * steps)
     return agreement.regression_moments(how, model == "unknown noise", steps)
 
 

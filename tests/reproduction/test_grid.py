@@ -17,6 +17,7 @@ import pytest
 import xarray as xr
 
 from killing import Killed, kill_after, loop, save_often
+from problems import autoregression
 from widebnn import cli
 from widebnn.data import load_dataset
 from widebnn.errors import DamageWarning, WidebnnError
@@ -221,10 +222,7 @@ def test_report(smoke):
 @pytest.mark.parametrize("correlation", [0.5, 0.9, 0.97, 0.998])
 def test_pooled_ess_of_short_slow_chains(correlation):
     """Forty draws of 100 autoregressions of known effective sample size, which the paper's estimate cannot show."""
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(1, 40, 100))
-    for t in range(1, 40):
-        values[:, t] = correlation * values[:, t - 1] + np.sqrt(1 - correlation**2) * values[:, t]
+    rng, values = np.random.default_rng(1), autoregression(correlation, 40, 100)[None]
     exact = (1 - correlation) / (1 + correlation)
     shift, scale = rng.normal(size=100), rng.uniform(1, 3, size=100)
     found = pooled_ess(shift + scale * values, shift, scale)

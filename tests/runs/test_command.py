@@ -6,13 +6,13 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray
 
 from killing import Killed, kill_after, loop, save_often
+from pages import WIDEBNN
 from widebnn.errors import WidebnnError
 from widebnn.estimators import WideBNNRegressor
 from widebnn.experiments import Experiment
@@ -21,12 +21,7 @@ from widebnn.runs.files import locked, write_record
 from widebnn.tables import TableFit
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("resume")]
-COMMAND = str(Path(sys.executable).with_name("widebnn"))
 SETTINGS = ["--n-train", 20, "--n-test", 10, "--width", 8, "--burn-in", 50, "--thin", 50, "--sampler", "pcn"]
-
-
-def process(*arguments):
-    return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.long
@@ -102,7 +97,7 @@ def test_another_command_is_not_mixed_in(tmp_path, widebnn):
 def test_a_second_command_leaves_the_record_of_a_running_one(tmp_path, widebnn):
     """The first is stopped early, as a rule before it has any chains, and can be resumed after it was killed."""
     first = ["sample", *SETTINGS, "--steps", 100, "--out", tmp_path]
-    with subprocess.Popen([COMMAND, *map(str, first)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+    with subprocess.Popen([WIDEBNN, *map(str, first)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         try:
             deadline = time.monotonic() + 120
             while not (tmp_path / "command").exists() and time.monotonic() < deadline:

@@ -84,8 +84,8 @@ def test_a_tuned_sampler_after_burn_in_is_the_sampler_with_that_step_size():
         found.append(jax.tree.leaves(state.tuner))
     assert found[10] != found[19] == found[29]
     fixed = widebnn.samplers.mala(target.log_likelihood, float(tuner.final(state.tuner)))
-    ours, _ = algorithm.step(jax.random.key(99), state)
-    theirs, _ = fixed.step(jax.random.key(99), state.inner)
+    ours, _ = step(jax.random.key(99), state)
+    theirs, _ = jax.jit(fixed.step)(jax.random.key(99), state.inner)
     np.testing.assert_allclose(ours.position.layers[0], theirs.position.layers[0], atol=1e-12)
 
 

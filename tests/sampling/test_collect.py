@@ -1,4 +1,4 @@
-"""What track() keeps: observations, whose noise is independent from row to row, and random projections."""
+"""What track() keeps: observations, independent from row to row, and random projections."""
 
 import jax
 import jax.flatten_util
@@ -16,13 +16,19 @@ X, X_TEST = RNG.normal(size=(5, 2)), RNG.normal(size=(ROWS, 2))
 Y = RNG.normal(size=(5, 2))
 
 
-def residuals(likelihood):
-    """Draws of y - f at test inputs, draws x rows x outputs, at one position of the chain."""
-    target = widebnn.posterior(widebnn.dense(2, [16]), X, Y, likelihood=likelihood, dtype="float64")
+def kept_at_one_position(y, likelihood, **options):
+    """Draws of functions and observations at test inputs, draws x rows x outputs."""
+    target = widebnn.posterior(widebnn.dense(2, [16]), X, y, likelihood=likelihood, dtype="float64", **options)
     collect = jax.jit(widebnn.track(target, X_TEST))
     position = target.sample_reference(jax.random.key(0))
     kept = jax.lax.map(lambda key: collect(key, position), jax.random.split(jax.random.key(1), DRAWS))
-    return np.asarray(kept["y_test"] - kept["f_test"]), target, position
+    return np.asarray(kept["f_test"]), np.asarray(kept["y_test"]), target, position
+
+
+def residuals(likelihood):
+    """Draws of y - f, the target and the position."""
+    f, y, *others = kept_at_one_position(Y, likelihood)
+    return y - f, *others
 
 
 def assert_uncorrelated(values):
@@ -50,18 +56,17 @@ def test_noise_of_every_row():
     np.testing.assert_allclose(logs.var(axis=0), 0.6**2 + np.pi**2 / 24, rtol=0.15)
 
 
+def test_labels_have_their_probabilities():
+    """One-hot rows; with all weights in the position f is always the same."""
+    f, y, _, _ = kept_at_one_position([0, 1, 2, 1, 0], "softmax", coordinates="weights")
+    assert ((y == 0) | (y == 1)).all() and (y.sum(axis=2) == 1).all() and np.ptp(f, axis=0).max() == 0
+    p = np.asarray(jax.nn.softmax(f[0]))
+    assert np.abs((y.mean(axis=0) - p) / np.sqrt(p * (1 - p) / DRAWS)).max() < 5
+
+
 def reference(key):
     a, b = jax.random.split(key)
     return {"w": jax.random.normal(a, (6, 5)), "b": jax.random.normal(b, (7,))}
-
-
-def test_projections_of_standard_normals_are_standard_normal():
-    project = random_projections(reference, 3)
-    values = jax.vmap(lambda key: project(reference(key)))(jax.random.split(jax.random.key(0), 50_000))
-    z_mean = values.mean(0) * np.sqrt(len(values))
-    z_variance = (jnp.mean(values**2, axis=0) - 1) * np.sqrt(len(values) / 2)
-    assert np.abs(z_mean).max() < 4.5
-    assert np.abs(z_variance).max() < 4.5
 
 
 def test_projections_are_linear_and_of_unit_length():

@@ -29,16 +29,6 @@ def run(**options):
     return widebnn.sample(GAUSSIAN, "pcn", **({"step_size": 0.4, "steps": 24, "seed": 3} | options))
 
 
-def test_shapes_and_names():
-    result = run(chains=2, thin=3)
-    assert result.draws["a"].shape == (2, 8, 3)
-    assert result.draws["b"].shape == (2, 8, 2, 2)
-    assert result.stats["lp"].shape == (2, 8)
-    assert (result.steps, result.chains, result.thin, result.seed) == (24, 2, 3, 3)
-    assert 0 < result.acceptance_rate <= 1
-    assert result.ms_per_step > 0
-
-
 def test_step_t_uses_the_folded_key():
     """The chain by hand, outside the driver."""
     algorithm = widebnn.samplers.pcn(GAUSSIAN.log_likelihood, 0.4)

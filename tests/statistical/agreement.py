@@ -2,7 +2,7 @@
 
 The chains share nothing but the data. Means of statistics of the function at new inputs (values, squares, products) are
 compared by z-scores, whose errors come from effective sample sizes; and with importance sampling from the prior, which
-has no Markov chain at all, and with the Gaussian process of infinite width.
+has no Markov chain at all.
 """
 
 import itertools
@@ -16,9 +16,8 @@ from harness import compiled
 from scipy.stats import norm
 
 import widebnn
-from problems import COORDINATES, NOISE, small_data, small_target
+from problems import COORDINATES, NOISE, small_target
 from widebnn.diagnostics import ess
-from widebnn.limits import gp_posterior
 
 X_TEST = np.random.default_rng(11).normal(size=(4, 3))
 RUNS = {
@@ -89,7 +88,7 @@ def label_moments(coordinates: str, steps: int) -> Moments:
     return chain_moments(target, sampler, {}, collect, steps=steps * thin, thin=thin, seed=seed)
 
 
-def importance_moments(unknown_noise: bool = False, draws: int = 200_000) -> Moments:
+def importance_moments(unknown_noise: bool, draws: int) -> Moments:
     """The same means by weighting draws of the prior with their likelihood."""
     target = regression_target("marginal", unknown_noise)
 
@@ -118,25 +117,3 @@ def p_values(first: Moments, second: Moments) -> np.ndarray:
 def pairs(moments: dict[str, Moments]) -> dict[str, np.ndarray]:
     """All of them against each other."""
     return {f"{a}, {b}": p_values(moments[a], moments[b]) for a, b in itertools.combinations(moments, 2)}
-
-
-def distances_to_the_limit(widths: tuple[int, ...], steps: int = 4000) -> np.ndarray:
-    """Largest difference of posterior means and of standard deviations to the Gaussian process, per width."""
-    x, y = small_data()
-    rows = []
-    for width in widths:
-        network = widebnn.dense(3, [width])
-        limit = gp_posterior(network, x, y, 0.4, X_TEST)
-        target = widebnn.posterior(network, x, y, noise=0.4, dtype="float64")
-
-        def moments(key, u, target=target):
-            _, mean, variance, _ = target.predict(key, u, X_TEST)
-            return {"mean": mean, "square": mean**2 + variance[:, None]}
-
-        result = widebnn.sample(target, "pcn", step_size=0.6, steps=steps, burn_in=300, thin=5, seed=2, collect=moments)
-        mean = result.draws["mean"].mean(axis=(0, 1))
-        variance = result.draws["square"].mean(axis=(0, 1)) - mean**2
-        rows.append(
-            [np.abs(mean - limit.mean).max(), np.abs(np.sqrt(variance) - np.sqrt(limit.variance)[:, None]).max()]
-        )
-    return np.array(rows)

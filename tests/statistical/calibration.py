@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from harness import WITH_ATOMS, Problem, compiled
 from scipy.stats import chisquare, kstest
@@ -26,13 +25,6 @@ class Calibration(NamedTuple):
     """Two per function: a chi-squared test of equal bins and a Kolmogorov-Smirnov test."""
     autocorrelation: float
     """Between neighbouring draws, within data sets; the largest of all functions."""
-    accepted: np.ndarray
-    """Share of proposals that were accepted after the burn-in, of each data set."""
-
-    @property
-    def smallest(self) -> float:
-        """The smallest p-value, times their number."""
-        return min(1.0, len(self.p_values) * min(self.p_values.values()))
 
 
 def calibrate(
@@ -63,8 +55,7 @@ def calibrate(
         in_turn = [algorithm, *(sampler_of(target.log_likelihood) for sampler_of in careful)]
 
         def step(state, key):
-            state, info = algorithm.step(key, state)
-            return state, info.is_accepted
+            return algorithm.step(key, state)[0], None
 
         def turn(state, key):
             for each, own_key in zip(in_turn, jax.random.split(key, len(in_turn)), strict=True):
@@ -77,24 +68,24 @@ def calibrate(
 
         def draw(state, key):
             steps_key, draw_key = jax.random.split(key)
-            state, accepted = jax.lax.scan(step, state, jax.random.split(steps_key, thin))
-            return state, (functions(draw_key, state.position), jnp.mean(accepted))
+            state, _ = jax.lax.scan(step, state, jax.random.split(steps_key, thin))
+            return state, functions(draw_key, state.position)
 
         state = algorithm.init(problem.to_position(target, elsewhere))
         state, _ = jax.lax.scan(turn, state, jax.random.split(keys[2], burn_in // len(in_turn)))
-        _, (kept, accepted) = jax.lax.scan(draw, state, jax.random.split(keys[3], draws))
+        _, kept = jax.lax.scan(draw, state, jax.random.split(keys[3], draws))
         u = problem.to_position(target, truth)
         true = problem.test_functions(truth, y) | {"log-likelihood": target.log_likelihood(u)}
-        return true, kept, jnp.mean(accepted)
+        return true, kept
 
-    true, kept, accepted = compiled(jax.vmap(chain))(jax.random.split(jax.random.key(seed), datasets))
+    true, kept = compiled(jax.vmap(chain))(jax.random.split(jax.random.key(seed), datasets))
     true, kept = ({name: np.asarray(value) for name, value in part.items()} for part in (true, kept))
     names = [name for name in true if np.any(np.ptp(kept[name], axis=1) > 0)]  # not those of the data alone
     rng = np.random.default_rng(seed)
     ranks = {name: rank(true[name], kept[name], rng) for name in names}
     tests = {f"{name} ({test})": p for name in names for test, p in uniformity(ranks[name], draws, rng).items()}
     dependence = max(autocorrelation(kept[name]) for name in names if name not in WITH_ATOMS)
-    return Calibration(ranks, tests, dependence, np.asarray(accepted))
+    return Calibration(ranks, tests, dependence)
 
 
 def rank(true: np.ndarray, kept: np.ndarray, rng: np.random.Generator) -> np.ndarray:

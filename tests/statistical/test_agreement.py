@@ -1,45 +1,34 @@
-"""All coordinate systems describe one posterior over functions, and it tends to the Gaussian process limit."""
+"""All coordinate systems describe one posterior over functions, and it tends to the Gaussian process limit.
 
-import agreement
-import jax
+Chains are compared with each other and with importance sampling in tests/reliability/test_proof.py.
+"""
+
 import numpy as np
 import pytest
-from harness import ALPHA
+from agreement import X_TEST
 
-from problems import COORDINATES
-
-
-@pytest.fixture(scope="module")
-def truth():
-    """Posterior means by importance sampling from the prior: no Markov chain at all."""
-    with jax.enable_x64(True):
-        moments = agreement.importance_moments()
-    assert moments.ess > 2000, "importance sampling is unreliable here"
-    return moments
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("coordinates", COORDINATES)
-def test_predictive_moments_agree_with_importance_sampling(coordinates, truth):
-    moments = agreement.regression_moments(coordinates, unknown_noise=False, steps=20_000)
-    assert moments.ess > 300, "too few effective draws to show anything"
-    p_values = agreement.p_values(moments, truth)
-    assert p_values.size * p_values.min() > ALPHA
+import widebnn
+from problems import small_data
+from widebnn.limits import gp_posterior
 
 
 @pytest.mark.long
 def test_posterior_approaches_the_gaussian_process_limit():
-    distances = agreement.distances_to_the_limit((4, 64, 1024))
+    """Largest difference of posterior means and of standard deviations, per width."""
+    x, y = small_data()
+    distances = []
+    for width in (4, 64, 1024):
+        network = widebnn.dense(3, [width])
+        limit = gp_posterior(network, x, y, 0.4, X_TEST)
+        target = widebnn.posterior(network, x, y, noise=0.4, dtype="float64")
+
+        def moments(key, u, target=target):
+            _, mean, variance, _ = target.predict(key, u, X_TEST)
+            return {"mean": mean, "square": mean**2 + variance[:, None]}
+
+        result = widebnn.sample(target, "pcn", step_size=0.6, steps=4000, burn_in=300, thin=5, seed=2, collect=moments)
+        mean, square = (result.draws[name].mean(axis=(0, 1)) for name in ("mean", "square"))
+        std, limit_std = np.sqrt(square - mean**2), np.sqrt(limit.variance)[:, None]
+        distances.append(np.array([np.abs(mean - limit.mean).max(), np.abs(std - limit_std).max()]))
     assert (distances[-1] < 0.03).all(), distances
     assert (distances[-1] < 0.25 * distances[0]).all(), distances
-
-
-@pytest.mark.long
-def test_class_probabilities_agree_between_coordinates():
-    """Two chains that share nothing but the posterior: probabilities and their products at new inputs."""
-    weights, function = (agreement.label_moments(coordinates, steps=2_000) for coordinates in ("weights", "function"))
-    assert min(weights.ess, function.ess) > 300, "too few effective draws to show anything"
-    p_values = agreement.p_values(weights, function)
-    assert p_values.size * p_values.min() > ALPHA
-    # The data are seen: the prior has probability 1/3 for every class.
-    assert np.abs(function.mean[:9] - 1 / 3).max() > 0.1

@@ -8,7 +8,7 @@ import pytest
 from calibration import autocorrelation, rank, uniformity
 from scipy.stats import ks_2samp, kstest
 
-from problems import COORDINATES
+from problems import COORDINATES, autoregression
 
 
 def test_kolmogorov_smirnov_is_that_of_scipy():
@@ -81,8 +81,4 @@ def test_ranks_of_a_posterior_that_is_too_narrow_too_wide_or_shifted_are_not(wro
 
 
 def test_autocorrelation_of_draws_is_seen():
-    rng = np.random.default_rng(0)
-    draws = [rng.normal(size=1000)]
-    for _ in range(62):
-        draws.append(0.5 * draws[-1] + np.sqrt(0.75) * rng.normal(size=1000))
-    assert abs(autocorrelation(np.array(draws).T) - 0.5) < 0.03
+    assert abs(autocorrelation(autoregression(0.5, 63, 1000).T) - 0.5) < 0.03

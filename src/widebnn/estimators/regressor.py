@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -306,10 +307,12 @@ def _leave_one_out(model: WideBNNRegressor, x: np.ndarray, y: np.ndarray, result
         logs = result.draws["log_left_out"].astype(np.float64) + change
         group = from_dict({"log_likelihood": {"y": logs}}, dims={"y": ["row"]})
         model.posterior_["log_likelihood"] = group["log_likelihood"]
-        with warnings.catch_warnings():  # loo() itself says where its estimate is not reliable
+        model.diagnostics_["loo"] = None
+        # loo() itself says where its estimate is not reliable, and ArviZ refuses chains that stood still.
+        with warnings.catch_warnings(), contextlib.suppress(ValueError):
             warnings.simplefilter("ignore", UserWarning)
-            enough = result.stats["lp"].size >= LOO_DRAWS
-            model.diagnostics_["loo"] = float(model.loo().elpd) / len(y) if enough else None
+            if result.stats["lp"].size >= LOO_DRAWS:
+                model.diagnostics_["loo"] = float(model.loo().elpd) / len(y)
     if len(x) <= LIMIT_ROWS:
         limit: Any = model.ensemble_
         if result is not None:

@@ -21,7 +21,7 @@ from widebnn import cli
 from widebnn.data import load_dataset
 from widebnn.errors import DamageWarning, WidebnnError
 from widebnn.reproduction import EXPERIMENTS, SCALES, Cell, plan, run_cell, run_grid
-from widebnn.reproduction.analysis import best_ess, compare, pooled_ess, summarise_cells
+from widebnn.reproduction.analysis import cell_table, compare, pooled_ess, summarise_cells
 from widebnn.reproduction.cells import cell_of, data_checksum, sampler_options
 from widebnn.reproduction.claims import claims
 from widebnn.reproduction.diagnostics import published_ess
@@ -184,10 +184,10 @@ def test_cells_are_stored_whole(smoke):
         assert stored["weights"].shape == (cell.chains, draws, 100)
         assert stored["predictions"].shape == (cell.chains, draws, 100)
         assert np.isfinite(stored["lp"]).all()
-        (row,) = summarise_cells([stored])
+        (row,) = summarise_cells([stored], DATASET, SMOKE.rhat_steps)
         assert 0 <= row["acceptance"] <= 1 and row["ms_per_step"] > 0
         assert row["weights"]["ess_min"] <= row["weights"]["ess"] <= row["weights"]["ess_max"]
-        np.testing.assert_allclose(best_ess(row, "weights"), cell.thin * row["weights"]["ess_per_step"])
+        np.testing.assert_allclose(row["weights"]["best"], cell.thin * row["weights"]["ess_per_step"])
 
 
 def test_the_whole_chain_counts_all_weights(smoke):
@@ -209,7 +209,8 @@ def test_report(smoke):
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
     assert summary["config"] == CONFIG == json.loads((folder / "config.json").read_text())
     assert summary["compared"] == [], "digits are not the paper's data"
-    assert {row["cell"] for row in summary["rhat"]} == {name for name in results if "chains" in name}
+    several = {row["cell"] for row in summary["cells"] if "rhat" in row}
+    assert several == {name for name in results if "chains" in name}
     assert bool(summary["claims"]) == (len({cell.width for cell in cells}) > 1), "claims compare widths"
     rows = {row["cell"]: row for row in summary["cells"]}
     assert set(rows) == set(results)
@@ -237,10 +238,10 @@ def test_pooled_ess_of_short_slow_chains(correlation):
 def test_published_numbers_find_their_cells():
     """Each published number is compared with the cell of the same sampler, step size and width."""
     numbers = published_numbers()
-    values = {"depth": 1, "chains": 1, "acceptance": 0.5, "weights": {"ess": 0.1}, "predictions": {"ess": 0.2}}
-    rows = [n | values for n in numbers if n["quantity"] != "rhat"]
-    rhat = [n | {"mean": [3.0, 1.5], "steps": [10, 20]} for n in numbers if n["quantity"] == "rhat"]
-    found = compare(rows, rhat)
+    values = {"depth": 1, "steps": 9, "acceptance": 0.5, "weights": {"ess": 0.1}, "predictions": {"ess": 0.2}}
+    cells = {(n["sampler"], n["step_size"], n["width"]): n | values | {"chains": 1} for n in numbers}
+    several = {"chains": 3, "rhat": {"mean": [3.0, 1.5], "steps": [10, 20]}}
+    found = compare(cell_table([*cells.values(), *(n | values | several for n in numbers if n["quantity"] == "rhat")]))
     assert len(found) == len(numbers) == 25 + 60 + 6
     assert {row["ours"] for row in found if row["quantity"] == "predictions"} == {0.2}
     assert {(row["ours"], row["steps"]) for row in found if row["quantity"] == "rhat"} == {(1.5, 20)}
@@ -248,14 +249,14 @@ def test_published_numbers_find_their_cells():
 
 def test_claims_are_judged_by_the_numbers():
     def row(sampler, width, acceptance, ess):
-        values = {"acceptance": acceptance, "weights": {"ess": ess}, "predictions": {"ess": ess}}
+        values = {"acceptance": acceptance, "weights": {"best": ess}, "predictions": {"best": ess}}
         return {"sampler": sampler, "step_size": 0.1, "width": width, "depth": 1, "chains": 1} | values
 
     rising = [row("pcn", width, rate, rate) for width, rate in ((64, 0.1), (128, 0.4), (256, 0.8))]
     falling = [row("lmc", width, rate, rate) for width, rate in ((64, 0.9), (128, 0.5), (256, 0.1))]
-    assert {claim["verdict"] for claim in claims(rising + falling, [])} == {"confirmed"}
+    assert {claim["verdict"] for claim in claims(cell_table(rising + falling))} == {"confirmed"}
     swapped = [{**r, "sampler": "lmc" if r["sampler"] == "pcn" else "pcn"} for r in rising + falling]
-    assert {claim["verdict"] for claim in claims(swapped, [])} == {"not confirmed"}
+    assert {claim["verdict"] for claim in claims(cell_table(swapped))} == {"not confirmed"}
 
 
 def test_a_folder_holds_one_configuration(tmp_path):

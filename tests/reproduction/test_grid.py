@@ -108,7 +108,7 @@ def smoke(request, tmp_path_factory):
 
 
 @pytest.mark.ambient
-def test_a_finished_grid_is_not_run_again(smoke):
+def test_a_finished_grid_is_not_run_again(smoke, capsys):
     folder, cells, results = smoke
 
     def times():
@@ -116,17 +116,16 @@ def test_a_finished_grid_is_not_run_again(smoke):
 
     before = times()
     assert {path.suffix for path in before} == {".nc", ".sha256"} and len(before) == 2 * len(cells)
-    said = []
-    again = run_grid(cells, DATASET, folder, say=said.append)
+    again = run_grid(cells, DATASET, folder)
     assert times() == before
-    assert said == [f"{len(cells)} of {len(cells)} cells are finished already."]
+    assert capsys.readouterr().err == f"{len(cells)} of {len(cells)} cells are finished already.\n"
     for name, stored in results.items():
         xr.testing.assert_identical(again[name], stored)
 
 
 def runs_again(cell, folder, results):
     """Run a cell, and compare it with what it was before."""
-    again = run_grid([cell], DATASET, folder, say=lambda text: None)
+    again = run_grid([cell], DATASET, folder, progress=False)
     for name in ("weights", "predictions", "lp"):
         np.testing.assert_array_equal(again[cell.name][name], results[cell.name][name])
 
@@ -159,7 +158,7 @@ def test_a_killed_cell_resumes(smoke, monkeypatch):
     monkeypatch.setitem(loop.sample.__kwdefaults__, "checkpoint_seconds", 0.0)
     kill_after(monkeypatch, 4)
     with pytest.raises(Killed):
-        run_grid([cell], DATASET, folder, say=lambda text: None, engine=Engine(run_here, lambda: None))
+        run_grid([cell], DATASET, folder, progress=False, engine=Engine(run_here, lambda: None))
     running = path_of(folder, cell.name).with_suffix(".run")
     assert list(running.glob("checkpoint-*")) and not path_of(folder, cell.name).exists()
     kill_after(monkeypatch, None)

@@ -18,9 +18,6 @@ from widebnn import names
 from widebnn.compilation import keep_compiled_in
 from widebnn.errors import WidebnnError, check_choice, check_integer
 
-ATTEMPTS = 3
-"""How often a job is run that ends in an unexpected error or whose process is lost."""
-
 
 @dataclasses.dataclass
 class Engine:
@@ -30,8 +27,6 @@ class Engine:
     stop: Callable[[], Any]
     at_once: int | None = None
     """How many jobs to submit at a time, None for all."""
-    attempts: int = ATTEMPTS
-    """How often to submit a job that fails: once where the engine itself retries."""
 
 
 @contextlib.contextmanager
@@ -75,7 +70,7 @@ def _start_worker(compiled: str) -> None:
 
 @contextlib.contextmanager
 def ray_engine(address: str | None = None) -> Iterator[Engine]:
-    """Run jobs on a Ray cluster, which itself retries jobs that fail or whose process or machine is lost.
+    """Run jobs on a Ray cluster.
 
     Args:
         address: ``HOST:PORT`` of the cluster or ``auto``; by default a cluster is started on this machine.
@@ -94,8 +89,7 @@ def ray_engine(address: str | None = None) -> Iterator[Engine]:
         _connect(ray, address)
     flags = {name: os.environ[name] for name in ("XLA_FLAGS", "NPROC") if name in os.environ}
     options: dict[str, Any] = {"runtime_env": {"env_vars": flags}} if flags else {}
-    options |= {"num_cpus": 1, "max_retries": ATTEMPTS - 1, "retry_exceptions": True}
-    task: Any = ray.remote(**options)(lambda function, *rest: function(*rest))
+    task: Any = ray.remote(num_cpus=1, max_retries=0, **options)(lambda function, *rest: function(*rest))
     running: list[Any] = []
 
     def submit(*call: Any) -> concurrent.futures.Future[Any]:
@@ -103,7 +97,7 @@ def ray_engine(address: str | None = None) -> Iterator[Engine]:
         return running[-1].future()
 
     try:
-        yield Engine(submit, lambda: [ray.cancel(reference) for reference in running], attempts=1)
+        yield Engine(submit, lambda: [ray.cancel(reference) for reference in running])
     finally:
         if own:
             ray.shutdown()

@@ -72,7 +72,7 @@ def reproduce(
         log.info(f"{len(cells)} cells, results in {folder}")
         try:
             with engine_named(engine, workers, address) as where:
-                results = run_grid(cells, dataset, folder, (lambda line: None) if progress is False else None, where)
+                results = run_grid(cells, dataset, folder, progress, where)
         except KeyboardInterrupt:
             log.warning(f"Interrupted: finished cells are in {folder}; the same command resumes the run.")
             raise

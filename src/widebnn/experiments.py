@@ -180,6 +180,8 @@ def resume(
     """
     folder = Path(folder)
     command, settings = begun(folder)
+    if command == "reproduce":
+        raise WidebnnError(f"{folder} is a run of widebnn reproduce; repeat that command to resume it.")
     if command == "fit":
         if steps is not None:
             raise WidebnnError("steps are for runs of widebnn sample, and this is one of widebnn fit; leave them out.")

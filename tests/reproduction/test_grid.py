@@ -28,8 +28,8 @@ from widebnn.reproduction.diagnostics import published_ess
 from widebnn.reproduction.engines import Engine
 from widebnn.reproduction.grid import with_data
 from widebnn.reproduction.published import published_numbers
-from widebnn.reproduction.reproduce import write_config
-from widebnn.reproduction.sweep import load, path_of
+from widebnn.reproduction.sweeps import load, path_of
+from widebnn.runs.command import begin, begun
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.xdist_group("grid")  # one worker, which makes the fixture once
@@ -206,7 +206,7 @@ def test_report(smoke):
     for name in figures:
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
-    assert summary["config"] == CONFIG == json.loads((folder / "config.json").read_text())
+    assert summary["config"] == CONFIG and begun(folder) == ("reproduce", CONFIG)
     assert summary["compared"] == [], "digits are not the paper's data"
     several = {row["cell"] for row in summary["cells"] if "rhat" in row}
     assert several == {name for name in results if "chains" in name}
@@ -259,18 +259,10 @@ def test_claims_are_judged_by_the_numbers():
 
 
 def test_a_folder_holds_one_configuration(tmp_path):
-    write_config(tmp_path, CONFIG)
-    write_config(tmp_path, CONFIG)
-    with pytest.raises(WidebnnError, match="holds a run with seed = 0"):
-        write_config(tmp_path, CONFIG | {"seed": 1})
-    with pytest.raises(WidebnnError, match=r"holds a run with data_checksum = .*the same settings and data"):
-        write_config(tmp_path, CONFIG | {"data_checksum": data_checksum(OTHER_DATASET)})
-
-
-@pytest.mark.parametrize(
-    "text", ["[" * 4000, '{"seed": ' + "9" * 3000 + "}", "\x1b[2J", '{"seed": }', "[]", "null", '{"seed": 1}', ""]
-)
-def test_a_configuration_of_any_kind_is_refused_in_a_sentence(tmp_path, text):
-    (tmp_path / "config.json").write_text(text)
-    with pytest.raises(WidebnnError, match=r"config.json is corrupted|holds a run with"):
-        write_config(tmp_path, CONFIG)
+    assert not begin(tmp_path, "reproduce", CONFIG)
+    (tmp_path / "cells").mkdir()
+    assert begin(tmp_path, "reproduce", CONFIG)
+    with pytest.raises(WidebnnError, match="holds a run with seed 0"):
+        begin(tmp_path, "reproduce", CONFIG | {"seed": 1})
+    with pytest.raises(WidebnnError, match=r"holds a run with data_checksum .*the same settings and data"):
+        begin(tmp_path, "reproduce", CONFIG | {"data_checksum": data_checksum(OTHER_DATASET)})

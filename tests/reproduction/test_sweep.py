@@ -18,7 +18,7 @@ import xarray as xr
 import widebnn
 from widebnn.errors import WidebnnError
 from widebnn.reproduction.engines import engine_named, local_engine, ray_engine
-from widebnn.reproduction.sweep import ATTEMPTS, path_of, sweep
+from widebnn.reproduction.sweeps import ATTEMPTS, path_of, sweep
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("sweep")]
 

@@ -19,7 +19,7 @@ from widebnn.names import Reproduction
 from widebnn.reproduction.cells import Cell, data_checksum, run_cell
 from widebnn.reproduction.engines import Engine, local_engine
 from widebnn.reproduction.published import RHAT_STEP_SIZE
-from widebnn.reproduction.sweep import sweep
+from widebnn.reproduction.sweeps import sweep
 
 EXPERIMENTS = tuple(name for name in get_args(Reproduction) if name != "all")
 PAPER_SAMPLERS = ("lmc", "underdamped", "pcn", "pcnl")

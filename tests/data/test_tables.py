@@ -25,7 +25,7 @@ def test_regression(write, check_shapes):
     np.testing.assert_allclose(data.x_train, (x[:12] - x[:12].mean(0)) / x[:12].std(0), atol=1e-12)
     np.testing.assert_allclose(data.x_test, (x[12:17] - x[:12].mean(0)) / x[:12].std(0), atol=1e-12)
     np.testing.assert_allclose(data.to_original_units(data.y_test)[:, 0], y[12:17], atol=1e-12)
-    assert data.n_classes == 0 and data.labels_train is None and data.name == "table"
+    assert len(data.class_names) == 0 and data.labels_train is None and data.name == "table"
 
 
 def test_a_data_set_is_what_fit_would_make_of_the_training_rows(write, noted):
@@ -163,7 +163,7 @@ def test_real_regression_tables(shared_data, check_shapes, name):
 def test_real_classes(shared_data):
     path = shared_data / "uci" / "wine-quality-red.csv"
     assert load_dataset(path, classify=True).class_names == ("3", "4", "5", "6", "7", "8")
-    assert load_dataset(path, target="alcohol").n_classes == 0
+    assert load_dataset(path, target="alcohol").class_names == ()
 
 
 def test_very_many_columns_are_read_at_once(write):

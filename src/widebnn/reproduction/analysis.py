@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from widebnn.data import Dataset
 from widebnn.diagnostics import ess, rhat
 from widebnn.limits import gp_posterior
 from widebnn.networks import dense
-from widebnn.reproduction.cells import NOISE, Cell, cell_of
+from widebnn.reproduction.cells import NOISE, Cell
 from widebnn.reproduction.diagnostics import published_ess, published_rhat
 from widebnn.reproduction.published import published_numbers
 
@@ -21,7 +22,7 @@ Row = dict[str, Any]
 STATISTICS = ("weights", "predictions")
 
 
-def summarise_cells(results: list[xr.Dataset], dataset: Dataset, rhat_steps: tuple[int, ...]) -> list[Row]:
+def summarise_cells(results: Mapping[Cell, xr.Dataset], dataset: Dataset, rhat_steps: tuple[int, ...]) -> list[Row]:
     """Acceptance, speed and effective samples by the paper's definition and by ArviZ's, a row for each cell.
 
     ``ess``, ``bulk_ess`` and ``tail_ess`` are per stored draw, as in the paper's figures (which say per step), means
@@ -29,10 +30,9 @@ def summarise_cells(results: list[xr.Dataset], dataset: Dataset, rhat_steps: tup
     that where it exists, and otherwise ``ess``. Cells of several chains have ``rhat`` after ``rhat_steps`` steps,
     reference cells their distances from N(0, I) and from the infinite-width posterior.
     """
-    known = [(cell_of(stored), stored) for stored in results]
-    reference = {cell.width: stored for cell, stored in known if cell.is_reference}
+    reference = {cell.width: stored for cell, stored in results.items() if cell.is_reference}
     rows = []
-    for cell, stored in known:
+    for cell, stored in results.items():
         kept = ("sampler", "step_size", "width", "depth", "chains", "steps", "thin")
         row: Row = {"cell": cell.name} | {name: getattr(cell, name) for name in kept}
         row["acceptance"] = float(stored["acceptance_rate"].mean())

@@ -177,10 +177,12 @@ def _collect(target: Posterior, dataset: Dataset) -> Any:
 
 
 def _to_dataset(cell: Cell, result: Result, target: Posterior) -> xr.Dataset:
-    """Everything that figures and tables need, and the cell itself."""
+    """Everything that figures and tables need."""
     draws = result.draws | {name: result.stats[name] for name in ("lp", "acceptance_rate")}
-    attributes = {f"cell_{name}": value for name, value in dataclasses.asdict(cell).items() if value not in (None, "")}
-    attributes |= {"dimension": target.dimension, "nonfinite_proposals": int(result.stats["nonfinite"].sum())}
+    attributes: dict[str, Any] = {
+        "dimension": target.dimension,
+        "nonfinite_proposals": int(result.stats["nonfinite"].sum()),
+    }
     for name in ("ms_per_step", "gradients_per_step", "burn_in_acceptance_rate"):
         attributes[name] = getattr(result, name)
     if cell.is_reference:
@@ -194,10 +196,3 @@ def _to_dataset(cell: Cell, result: Result, target: Posterior) -> xr.Dataset:
         coords={"draw": cell.burn_in + cell.thin * np.arange(1, result.steps // cell.thin + 1)},
         attrs=attributes,
     )
-
-
-def cell_of(stored: xr.Dataset) -> Cell:
-    """Return the cell that a stored run belongs to."""
-    values = {name[5:]: value for name, value in stored.attrs.items() if name.startswith("cell_")}
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
-    return Cell(**{"step_size": None} | plain)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from widebnn.reproduction.analysis import STATISTICS, main_cells
-from widebnn.reproduction.cells import LABELS, cell_of
+from widebnn.reproduction.cells import LABELS, Cell
 from widebnn.reproduction.diagnostics import principal_traces
 from widebnn.reproduction.published import VALUES, WIDTHS
 
@@ -32,7 +32,7 @@ FLOOR = 1e-4
 """Smallest number of effective samples that is shown on a logarithmic axis."""
 
 
-def draw_figures(cells: pd.DataFrame, results: list[xr.Dataset], published: bool) -> dict[str, Figure]:
+def draw_figures(cells: pd.DataFrame, results: Mapping[Cell, xr.Dataset], published: bool) -> dict[str, Figure]:
     """Draw every figure that the finished cells (``cell_table``) allow; ``published`` adds the paper's numbers."""
     drawn: dict[str, Figure] = {}
     main, chains = main_cells(cells), cells[cells["chains"] > 1]
@@ -139,10 +139,10 @@ def _rhat_figure(chains: pd.DataFrame) -> Figure:
     return legend(figure, axes)
 
 
-def _traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
+def _traces_figure(results: Mapping[Cell, xr.Dataset], step_size: float) -> Figure:
     """The first two principal components of the iterates against the step, samplers x widths."""
-    main = [(cell, stored) for stored in results if (cell := cell_of(stored)).chains == 1 and cell.depth == 1]
-    cells = {(cell.sampler, cell.width): stored for cell, stored in main if cell.step_size == step_size}
+    main = [cell for cell in results if (cell.chains, cell.depth, cell.step_size) == (1, 1, step_size)]
+    cells = {(cell.sampler, cell.width): results[cell] for cell in main}
     samplers = [name for name in STYLES if any(key[0] == name for key in cells)]
     widths = sorted({width for _, width in cells})
     figure, axes = _panels(len(samplers), len(widths), 2.7, 1.9 * len(samplers) + 0.8, sharex="col")

@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from widebnn.data import Dataset
 from widebnn.diagnostics.summary import installed_versions
 from widebnn.reproduction.analysis import STATISTICS, Row, cell_table, compare, summarise_cells
-from widebnn.reproduction.cells import LABELS, NOISE
+from widebnn.reproduction.cells import LABELS, NOISE, Cell
 from widebnn.reproduction.claims import claims
 from widebnn.reproduction.figures import draw_figures
 from widebnn.reproduction.grid import Scale
@@ -59,15 +59,14 @@ CELL_COLUMNS = {
 }
 
 
-def write_report(folder: Path, results: dict[str, xr.Dataset], dataset: Dataset, scale: Scale, config: Row) -> Row:
+def write_report(folder: Path, results: Mapping[Cell, xr.Dataset], dataset: Dataset, scale: Scale, config: Row) -> Row:
     """Write figures (PNG and PDF), summary.json and report.html of finished cells; return the summary."""
-    stored = list(results.values())
-    rows = summarise_cells(stored, dataset, scale.rhat_steps)
+    rows = summarise_cells(results, dataset, scale.rhat_steps)
     cells = cell_table(rows)
     compared = compare(cells) if _is_paper_data(config) else []
     summary = {"config": config, "scale": dataclasses.asdict(scale), "cells": rows, "compared": compared}
     summary |= {"claims": claims(cells), "versions": installed_versions()}
-    figures = draw_figures(cells, stored, _is_paper_data(config))
+    figures = draw_figures(cells, results, _is_paper_data(config))
     with output(folder):
         for (name, figure), kind in itertools.product(figures.items(), ("png", "pdf")):
             content = io.BytesIO()
@@ -105,25 +104,24 @@ def results_sections(summary: Row, figures: Mapping[str, str], reasons: str = ""
     captions = {name: CAPTIONS[name.split("-")[0]].format(hollow=hollow, size=name[7:]) for name in figures}
     parts.append("\n\n".join(["## Figures", *(f"![{captions[name]}]({path})" for name, path in figures.items())]))
     if summary["compared"]:
-        parts.append(f"## Published numbers and ours\n\n{_nearness(summary['compared'])}")
         compared = pd.DataFrame(summary["compared"])
+        parts.append(f"## Published numbers and ours\n\n{_nearness(compared)}")
         parts += [_published_section(compared, quantity) for quantity in QUANTITIES]
     return [*parts, *([reasons] if reasons else []), _beyond_section(cell_table(summary["cells"]))]
 
 
-def _nearness(rows: list[Row]) -> str:
+def _nearness(compared: pd.DataFrame) -> str:
     """How far our acceptance rates are from the published ones."""
-    names = [row["ours_sampler"] if row["quantity"] == "acceptance" else "" for row in rows]
-    judged = [row for wanted in WITHIN for name, row in zip(names, rows, strict=True) if name == wanted]
-    far = [
+    rates = compared[(compared["quantity"] == "acceptance") & compared["ours_sampler"].isin(list(WITHIN))]
+    far = rates[(rates["ours"] - rates["value"]).abs() > rates["ours_sampler"].map(WITHIN)]
+    limits = " and ".join(f"{limit:g} ({LABELS[sampler]})" for sampler, limit in WITHIN.items())
+    text = f"{len(rates) - len(far)} of {len(rates)} acceptance rates are within {limits} of the published curve."
+    lines = [
         f"- {LABELS[row['ours_sampler']]} at step size {row['step_size']:g}, width {row['width']}: "
         f"published {row['value']:g}, ours {row['ours']:.3f}"
-        for row in judged
-        if abs(row["ours"] - row["value"]) > WITHIN[row["ours_sampler"]]
+        for row in far.to_dict("records")
     ]
-    limits = " and ".join(f"{limit:g} ({LABELS[sampler]})" for sampler, limit in WITHIN.items())
-    text = f"{len(judged) - len(far)} of {len(judged)} acceptance rates are within {limits} of the published curve."
-    return text + (" The others:\n\n" + "\n".join(far) if far else "")
+    return text + (" The others:\n\n" + "\n".join(lines) if lines else "")
 
 
 def _published_section(compared: pd.DataFrame, quantity: str) -> str:

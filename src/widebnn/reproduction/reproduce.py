@@ -88,9 +88,10 @@ def reproduce(
         except KeyboardInterrupt:
             log.warning(f"Interrupted: finished cells are in {folder}; the same command resumes the run.")
             raise
-        summary = write_report(folder, results, dataset, size, config)
+        finished = {cell: results[cell.name] for cell in cells if cell.name in results}
+        summary = write_report(folder, finished, dataset, size, config)
     log.info(f"Wrote report.html, summary.json and figures to {folder}")
-    if missing := len(cells) - len(results):
+    if missing := len(cells) - len(finished):
         raise WidebnnError(f"{missing} of {len(cells)} cells failed, see the warnings; the report is of the others.")
     return summary
 

@@ -145,7 +145,8 @@ def test_predict(regression, folder, tmp_path, widebnn):
     assert f"Wrote 40 rows of mean, std, epistemic, aleatoric, q0.05, q0.5, q0.95 to {out}" in stderr
     rows = pd.read_csv(out)
     assert len(rows) == 40 and list(rows) == ["mean", "std", "epistemic", "aleatoric", "q0.05", "q0.5", "q0.95"]
-    mean, std, low, middle, high = rows.to_numpy().T
+    mean, std, epistemic, aleatoric, low, middle, high = rows.to_numpy().T
+    np.testing.assert_allclose(std, np.hypot(epistemic, aleatoric), rtol=1e-6)
     assert (low < middle).all() and (middle < high).all() and (std > 1).all()
     truth = pd.read_csv(folder / "test.csv")["price"].to_numpy()
     assert np.sqrt(np.mean(np.delete(mean - truth, 3) ** 2)) < 0.3 * truth.std()
@@ -281,7 +282,7 @@ def test_what_cannot_be_predicted_is_explained(regression, tmp_path, refused, mo
 
 def test_predictions_that_are_not_finite_are_refused(regression, tmp_path, refused, monkeypatch):
     new = write(tmp_path / "new.csv", ["size", "weight", "colour"], [[1, 0.5, "red"], [2, 0.5, "red"]])
-    monkeypatch.setattr(WideBNNRegressor, "predict", lambda *_, **__: (np.array([1.0, np.nan]), np.ones(2)))
+    monkeypatch.setattr(WideBNNRegressor, "predict", lambda *_, **__: (np.array([1.0, np.nan]), np.ones(2), np.ones(2)))
     assert "the row in line 3 of" in refused("predict", regression[1], new)
 
 

@@ -286,18 +286,17 @@ def predict_table(
         note(f"column {encoder.target!r} of {table} is what the model predicts, and is ignored.")
     x = encoder.transform(rows)
     if encoder.classes:
-        (numbers,) = _by_batches(lambda part: [estimator.predict_proba(part)], progress, rows, x)
+        numbers = _by_batches(estimator.predict_proba, progress, rows, x)
         predictions = pd.DataFrame(numbers, columns=[f"p[{label}]" for label in estimator.classes_])
         predictions.insert(0, "class", estimator.classes_[numbers.argmax(axis=1)])
     else:
 
-        def describe(part: np.ndarray) -> Sequence[np.ndarray]:
+        def describe(part: np.ndarray) -> np.ndarray:
             mean, *parts = estimator.predict(part, parts=True)
-            return mean, np.hypot(*parts), *parts, estimator.predict_quantiles(part, levels).T
+            return np.column_stack([mean, np.hypot(*parts), *parts, estimator.predict_quantiles(part, levels).T])
 
-        numbers = np.column_stack(_by_batches(describe, progress, rows, x))
         names = ["mean", "std", "epistemic", "aleatoric", *(f"q{level:g}" for level in levels)]
-        predictions = pd.DataFrame(numbers, columns=names)
+        predictions = pd.DataFrame(_by_batches(describe, progress, rows, x), columns=names)
     if out is not None:
         write_output(Path(out), to_csv(predictions).encode())
         log.info(f"Wrote {len(x)} rows of {listed(list(predictions.columns), 8)} to {out}")
@@ -363,9 +362,10 @@ def _compare(
     if not hasattr(estimator, "classes_"):
 
         def compare(part: Any, truth: Any) -> Any:
-            return estimator.predict(part), estimator.log_density(part, truth), estimator.cdf(part, truth)
+            below, density = estimator.cdf(part, truth), estimator.log_density(part, truth)
+            return np.column_stack([estimator.predict(part), density, below])
 
-        mean, log_density, below = _by_batches(compare, progress, rows, x, y)
+        mean, log_density, below = _by_batches(compare, progress, rows, x, y).T
         scores: Any = calibration.regression_scores(y, mean, log_density, below)
         return {"rows": len(y)} | scores, figures.coverage_figure(below, title)
     known = estimator.classes_.astype(str).tolist()
@@ -373,15 +373,15 @@ def _compare(
     if (labels < 0).any():  # it has no probability
         problem = f"is not a class of the model ({listed(known, 8)}): remove such rows, or fit to a table with it"
         refuse_cell(rows, estimator.table_["target"], int((labels < 0).argmax()), problem)
-    (p,) = _by_batches(lambda part: [estimator.predict_proba(part)], progress, rows, x)
+    p = _by_batches(estimator.predict_proba, progress, rows, x)
     figure = figures.reliability_figure(calibration.reliability(p, labels), title)
     return {"rows": len(y)} | calibration.classification_scores(p, labels), figure
 
 
 def _by_batches(
-    function: Callable[..., Sequence[np.ndarray]], progress: bool | None, table: DataFrame, *arrays: np.ndarray
-) -> list[np.ndarray]:
-    """The results of a function of some rows for all of them, with a progress bar where that takes long."""
+    function: Callable[..., np.ndarray], progress: bool | None, table: DataFrame, *arrays: np.ndarray
+) -> np.ndarray:
+    """The numbers that a function has for some rows, for all of them; with a progress bar where that takes long."""
     from rich.console import Console
     from rich.progress import track
 
@@ -393,8 +393,8 @@ def _by_batches(
         function(*(array[start : start + BATCH] for array in arrays))
         for start in track(starts, "predicting", console=console, transient=True, disable=hidden)
     ]
-    results = [np.concatenate(part) for part in zip(*parts, strict=True)]
-    is_bad = ~np.isfinite(np.column_stack(results)).all(axis=1)
+    results = np.concatenate(parts)
+    is_bad = ~np.isfinite(results).all(axis=1)
     if is_bad.any():
         raise WidebnnError(
             f"the row in {place(table, is_bad.argmax())} of {table.attrs['source']} has no finite prediction: its "

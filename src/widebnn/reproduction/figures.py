@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
+from widebnn.figures import size_axis
 from widebnn.reproduction.analysis import STATISTICS, main_cells
 from widebnn.reproduction.cells import LABELS, Cell
 from widebnn.reproduction.diagnostics import principal_traces
@@ -50,18 +50,6 @@ def draw_figures(cells: pd.DataFrame, results: Mapping[Cell, xr.Dataset], publis
     if "limit.mean" in cells:
         drawn["distance"] = _distance_figure(cells.dropna(subset="limit.mean"))
     return drawn
-
-
-def size_axis(axis: Axes, sizes: Iterable[int], label: str = "width (hidden units)", log_y: bool = True) -> None:
-    """A logarithmic axis of these sizes, with a grid."""
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(list(sizes), [str(size) for size in sizes])
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.set_xlabel(label)
-    if log_y:
-        axis.set_yscale("log")
-    axis.grid(color="#dddddd", linewidth=0.8)
-    axis.set_axisbelow(True)
 
 
 def legend(figure: Figure, axes: Any) -> Figure:

@@ -46,8 +46,8 @@ def command(library: Callable[..., Any] | None = None) -> Callable[[Callable[...
     """Register a function as a command, with --quiet and --verbose.
 
     The parameters of ``library``, a function or dataclass, become options (keyword-only ones) and arguments, which the
-    command gets as a dictionary, with ``progress``; help is in the ``Args`` of its docstring. The command's own
-    parameters are annotated as Typer wants them.
+    command gets as a dictionary, with ``progress``. Their help is in the ``Args`` of its docstring, whose summary, if
+    it is a function, is that of the command. The command's own parameters are annotated as Typer wants them.
     """
 
     def register(function: Callable[..., None]) -> None:
@@ -70,7 +70,9 @@ def command(library: Callable[..., Any] | None = None) -> Callable[[Callable[...
         parameters = [one.replace(kind=one.KEYWORD_ONLY) for one in (taken | own).values()]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in parameters}
-        app.command(function.__name__, help=inspect.getdoc(function))(run)
+        documented = [library, function] if inspect.isfunction(library) else [function]
+        texts = [(inspect.getdoc(each) or "").partition("\n\nArgs:")[0] for each in documented]
+        app.command(function.__name__, help="\n\n".join(texts))(run)
 
     ignored = ("settings", "_", "given")
     return register
@@ -132,10 +134,7 @@ def sample(settings: dict[str, Any], out: Out = None, as_json: AsJson = False) -
 
 @command(experiments.resume)
 def resume(settings: dict[str, Any], as_json: AsJson = False) -> None:
-    """Resume a run that was stopped or killed; it ends with the same draws as if it had not been.
-
-    Example: widebnn resume runs/first
-    """
+    """Example: widebnn resume runs/first"""
     found = experiments.resume(**settings)
     if isinstance(found, tables.TableModel):
         _show("the model", tables.describe_model(found), as_json)
@@ -145,10 +144,7 @@ def resume(settings: dict[str, Any], as_json: AsJson = False) -> None:
 
 @command(experiments.demo)
 def demo(settings: dict[str, Any]) -> None:
-    """Sample a network of width 1024 on the embedded digits, and show how acceptance grows with the width.
-
-    Takes about a minute. Example: widebnn demo --out runs/demo
-    """
+    """Example: widebnn demo --out runs/demo"""
     _show_run(experiments.demo(**settings), settings["out"], as_json=False)
 
 
@@ -171,10 +167,7 @@ def fit(settings: dict[str, Any]) -> None:
 
 @command(tables.predict_table)
 def predict(settings: dict[str, Any]) -> None:
-    """Predict the rows of a table: one line for each, in its order.
-
-    Regression: mean and standard deviation of a new observation, and its quantiles. Classes: the most probable one,
-    and the probability of each. Without --out the lines go to standard output.
+    """Without --out the lines go to standard output.
 
     Example: widebnn predict model new.csv --out predictions.csv
     """
@@ -185,13 +178,7 @@ def predict(settings: dict[str, Any]) -> None:
 
 @command(tables.evaluate_table)
 def evaluate(settings: dict[str, Any], as_json: AsJson = False) -> None:
-    """Compare predictions with the truth in rows that were not used for training.
-
-    Regression: RMSE, R2, negative log-likelihood (nll) per row, and how many targets lie inside their central 50 % and
-    90 % intervals (coverage). Classes: accuracy, log loss and expected calibration error (ece).
-
-    Example: widebnn evaluate model test.csv --out evaluation
-    """
+    """Example: widebnn evaluate model test.csv --out evaluation"""
     _show(str(settings["table"]), tables.evaluate_table(**settings), as_json)
 
 
@@ -210,12 +197,7 @@ def download(
 
 @command(reproduction.reproduce)
 def reproduce(settings: dict[str, Any]) -> None:
-    """Re-run the paper's experiments and write figures, a table of its numbers beside ours, and report.html.
-
-    Interrupt it whenever you like: finished cells are kept, and the same command resumes the run, with either engine.
-
-    Example: widebnn reproduce all --scale laptop --data cifar10 --data-dir DIR --out runs/paper
-    """
+    """Example: widebnn reproduce all --scale laptop --data cifar10 --data-dir DIR --out runs/paper"""
     for claim in reproduction.reproduce(**settings)["claims"]:
         log.info(f"{claim['verdict']}: {claim['claim']}")
 

@@ -207,7 +207,9 @@ def _restored(kind: Any, folder: Path, settings: dict[str, Any]) -> Any:
 
 
 def demo(*, out: str | os.PathLike[str] = "runs/demo", progress: bool | None = None) -> dict[str, Any]:
-    """Sample a network of width 1024 on the digits, and compute how the acceptance of pCN grows with the width.
+    """Sample a network of width 1024 on the embedded digits, and show how acceptance grows with the width.
+
+    Takes about a minute.
 
     Args:
         out: Folder for draws.nc, summary.json and summary.png.

@@ -249,7 +249,10 @@ def predict_table(
     force: bool = False,
     progress: bool | None = None,
 ) -> DataFrame:
-    """Predict the rows of a table: one row for each, in its order.
+    """Predict the rows of a table: one line for each, in its order.
+
+    Regression: mean and standard deviation of a new observation, the two parts of the latter (epistemic, which more
+    data would reduce, and aleatoric, the noise), and quantiles. Classes: the most probable one, and all probabilities.
 
     Args:
         model: File that widebnn fit wrote.
@@ -260,8 +263,7 @@ def predict_table(
         progress: Whether to show a progress bar; by default on terminals.
 
     Returns:
-        Mean, standard deviation, its two parts (epistemic, which more data would reduce, and aleatoric, the noise) and
-        quantiles of a new observation; or the most probable class, and all probabilities.
+        The predictions.
 
     Raises:
         WidebnnError: The model or the table cannot be used, or ``out`` exists.
@@ -313,6 +315,9 @@ def evaluate_table(
 ) -> dict[str, Any]:
     """Compare predictions with the truth in rows that were not used for training.
 
+    Regression: RMSE, R2, negative log-likelihood (nll) per row, and how many targets lie inside their central 50 % and
+    90 % intervals (coverage). Classes: accuracy, log loss and expected calibration error (ece).
+
     Args:
         model: File that widebnn fit wrote.
         table: CSV file with the columns of the training table and the target.
@@ -321,8 +326,7 @@ def evaluate_table(
         progress: Whether to show a progress bar; by default on terminals.
 
     Returns:
-        Number of rows and scores. Regression: RMSE, R2, negative log-likelihood per row, coverage of central 50 % and
-        90 % intervals. Classes: accuracy, log loss, expected calibration error.
+        The number of rows and the scores.
 
     Raises:
         WidebnnError: The model or the table cannot be used, or the files exist.

@@ -120,11 +120,7 @@ def sampler_options(cell: Cell) -> tuple[str, dict[str, Any]]:
 
 
 def run_cell(
-    cell: Cell,
-    dataset: Dataset,
-    progress: bool | RichProgress | None = False,
-    initial: Any = None,
-    store: Path | None = None,
+    cell: Cell, dataset: Dataset, progress: bool | RichProgress | None = False, store: Path | None = None
 ) -> xr.Dataset:
     """Run one cell and keep the paper's statistics of every stored draw: projections of weights and of predictions.
 
@@ -132,7 +128,6 @@ def run_cell(
         cell: What to run.
         dataset: Training data, and the test inputs at which predictions are followed.
         progress: As for ``widebnn.sample``.
-        initial: Positions of all chains; by default as ``cell.start`` says.
         store: Folder of the chains, from which an interrupted cell resumes.
 
     Returns:
@@ -143,9 +138,9 @@ def run_cell(
     """
     target = build_target(cell, dataset)
     name, options = sampler_options(cell)
-    options |= {"steps": cell.steps, "burn_in": cell.burn_in, "thin": cell.thin, "chains": cell.chains}
-    options |= {"seed": cell.seed, "progress": progress, "store": store}
-    if initial is None and cell.start == "posterior":
+    options |= {name: getattr(cell, name) for name in ("steps", "burn_in", "thin", "chains", "seed")}
+    initial = None
+    if cell.start == "posterior":
         key = *cell.kind, data_checksum(dataset)
         if key not in _last_start:
             start: dict[str, Any] = {"steps": 1, "burn_in": START_STEPS, "chains": cell.chains, "seed": cell.seed + 1}
@@ -155,7 +150,8 @@ def run_cell(
             _last_start.clear()
             _last_start[key] = result.last
         initial = _last_start[key]
-    result = sample(target, name, collect=_collect(target, dataset), initial=initial, **options)
+    options |= {"initial": initial, "progress": progress, "store": store}
+    result = sample(target, name, collect=_collect(target, dataset), **options)
     if result.interrupted:
         raise KeyboardInterrupt
     return _to_dataset(cell, result, target)

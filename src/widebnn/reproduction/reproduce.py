@@ -32,7 +32,9 @@ def reproduce(
     address: str | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Run the paper's experiments, or resume them, and write figures, ``summary.json`` and ``report.html``.
+    """Re-run the paper's experiments and write figures, a table of its numbers beside ours, and report.html.
+
+    Interrupt it whenever you like: finished cells are kept, and the same command resumes the run, with either engine.
 
     Args:
         what: Which experiment; all runs every one.

@@ -170,18 +170,16 @@ class TableFit:
     def _estimator(self) -> Any:
         from widebnn.estimators import WideBNNClassifier, WideBNNRegressor
 
-        apart = ("table", "target", "out", "classify", "drop", "text", "transform", "tails", "likelihood", "seed")
-        parameters = {name: value for name, value in asdict(self).items() if name not in apart}
-        parameters |= {"random_state": self.seed, "store": str(self.running)}
-        parameters["width"] = math.inf if self.width == "inf" else self.width
-        if not self.classify:
-            if self.likelihood is not None:
-                raise WidebnnError(f"likelihood {self.likelihood} is for classes; add --classify or leave it out.")
-            return WideBNNRegressor(target_transform=self.transform, noise_tails=self.tails, **parameters)
-        for name in ("transform", "tails"):
+        kind: Any = WideBNNClassifier if self.classify else WideBNNRegressor
+        if self.likelihood is not None and not self.classify:
+            raise WidebnnError(f"likelihood {self.likelihood} is for classes; add --classify or leave it out.")
+        for name in ("transform", "tails") if self.classify else ():
             if getattr(self, name) != "auto":
                 raise WidebnnError(f"{name} {getattr(self, name)} is for numbers; leave out either it or --classify.")
-        return WideBNNClassifier(likelihood=self.likelihood or "regression", **parameters)
+        given = asdict(self) | {"target_transform": self.transform, "noise_tails": self.tails}
+        given |= {"random_state": self.seed, "store": str(self.running), "likelihood": self.likelihood or "regression"}
+        given["width"] = math.inf if self.width == "inf" else self.width
+        return kind(**{name: given[name] for name in kind().get_params() if name in given})
 
 
 def describe_model(model: TableModel) -> dict[str, Any]:

@@ -86,7 +86,19 @@ def ray_engine(address: str | None = None) -> Iterator[Engine]:
     except ImportError:
         raise WidebnnError("the engine 'ray' needs Ray: pip install 'widebnn[ray]'.") from None
     if own := not ray.is_initialized():
-        _connect(ray, address)
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+        quiet |= {"include_dashboard": False} if address is None else {}
+        quiet |= {"_node_ip_address": "127.0.0.1"} if (address or "127.0.0.1").startswith("127.0.0.1") else {}
+        host, _, port = (address or "").rpartition(":")
+        try:
+            if host and "/" not in host and port.isdigit():
+                # Ray itself would try for minutes and then end the process.
+                socket.create_connection((host, int(port)), 10).close()
+            ray.init(address=address, **quiet)
+        except (RuntimeError, ValueError, OSError, OverflowError) as error:
+            reason = (str(error).splitlines() or ["no answer"])[0]
+            raise WidebnnError(f"there is no Ray cluster at {address} ({reason}); start one with ray start.") from None
     flags = {name: os.environ[name] for name in ("XLA_FLAGS", "NPROC") if name in os.environ}
     options: dict[str, Any] = {"runtime_env": {"env_vars": flags}} if flags else {}
     task: Any = ray.remote(num_cpus=1, max_retries=0, **options)(lambda function, *rest: function(*rest))
@@ -101,22 +113,6 @@ def ray_engine(address: str | None = None) -> Iterator[Engine]:
     finally:
         if own:
             ray.shutdown()
-
-
-def _connect(ray: Any, address: str | None) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
-    options |= {"include_dashboard": False} if address is None else {}
-    options |= {"_node_ip_address": "127.0.0.1"} if (address or "127.0.0.1").startswith("127.0.0.1") else {}
-    host, _, port = (address or "").rpartition(":")
-    try:
-        if host and "/" not in host and port.isdigit():
-            # Ray itself would try for minutes and then end the process.
-            socket.create_connection((host, int(port)), 10).close()
-        ray.init(address=address, **options)
-    except (RuntimeError, ValueError, OSError, OverflowError) as error:
-        reason = (str(error).splitlines() or ["no answer"])[0]
-        raise WidebnnError(f"there is no Ray cluster at {address} ({reason}); start one with ray start.") from None
 
 
 def engine_named(name: str, workers: int | None = None, address: str | None = None) -> Any:

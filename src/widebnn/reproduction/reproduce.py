@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ def reproduce(
     data: str = "digits",
     data_dir: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] = "runs/reproduce",
-    samplers: Iterable[str] | str | None = None,
-    widths: Iterable[int | str] | str | None = None,
-    step_sizes: Iterable[float | str] | str | None = None,
+    samplers: Sequence[str] | str | None = None,
+    widths: Sequence[int | str] | str | None = None,
+    step_sizes: Sequence[float | str] | str | None = None,
     seed: int = 0,
     engine: Engine = "local",
     workers: int | None = None,
@@ -73,7 +73,9 @@ def reproduce(
     size = SCALES[check_choice("scale", scale, SCALES)]
     names = EXPERIMENTS if check_choice("experiment", what, (*EXPERIMENTS, "all")) == "all" else (what,)
     chosen = [check_choice("samplers", name, LABELS) for name in _parts(samplers)]
-    units = [check_integer("widths", _whole(width), 1) for width in _parts(widths)]
+    if not all(str(width).strip().isdecimal() for width in _parts(widths)):
+        raise WidebnnError(f"widths must be whole numbers separated by commas, got {widths}.")
+    units = [check_integer("widths", int(width), 1) for width in _parts(widths)]
     steps = [check_real("step_sizes", size, above=0, at_most=1) for size in _parts(step_sizes)]
     dataset = load_dataset(data, size.n_train, size.n_test, data_dir=data_dir)
     cells = plan(names, size, chosen, units, steps, check_integer("seed", seed, 0))
@@ -98,12 +100,6 @@ def reproduce(
     return summary
 
 
-def _parts(given: Iterable[Any] | str | None) -> list[Any]:
+def _parts(given: Sequence[Any] | str | None) -> list[Any]:
     """Values that may be separated by commas; none for those of the scale."""
     return given.split(",") if isinstance(given, str) else list(given or ())
-
-
-def _whole(width: int | str) -> int:
-    if not str(width).strip().isdecimal():
-        raise WidebnnError(f"widths must be whole numbers separated by commas, got {width}.")
-    return int(width)

@@ -17,7 +17,7 @@ import re
 import sys
 import typing
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +28,7 @@ from rich.table import Table
 
 from widebnn import experiments, names, tables
 from widebnn.errors import Note, WidebnnError, readable
+from widebnn.reproduction import reproduce as reproduction
 
 log = logging.getLogger("widebnn")
 FEW_NOTES = 2
@@ -35,6 +36,8 @@ FEW_NOTES = 2
 HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings=HELP)
 AsJson = Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for draws.nc, summary.json and summary.png.")]
+DataDir = Annotated[Path, typer.Option(help="Folder for its files; pass it to the other commands.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings, errors and what --json asks for only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all notes on the data in full.")]
 
@@ -43,15 +46,14 @@ def command(library: Callable[..., Any] | None = None) -> Callable[[Callable[...
     """Register a function as a command, with --quiet and --verbose.
 
     The parameters of ``library``, a function or dataclass, become options (keyword-only ones) and arguments, which the
-    command gets as a dictionary, with ``progress``. Its own parameters do, too; help is in the ``Args`` of docstrings.
+    command gets as a dictionary, with ``progress``. Their help is in the ``Args`` of its docstring, whose summary, if
+    it is a function, is that of the command. The command's own parameters are annotated as Typer wants them.
     """
 
     def register(function: Callable[..., None]) -> None:
         taken = {} if library is None else _options(library)
-        parameters = taken | _options(function)
-        parameters |= {"quiet": _parameter("quiet", Quiet, False), "verbose": _parameter("verbose", Verbose, False)}
 
-        def run(quiet: bool, verbose: bool, **given: Any) -> None:
+        def run(quiet: Quiet = False, verbose: Verbose = False, **given: Any) -> None:
             if quiet and verbose:
                 raise WidebnnError("--quiet and --verbose cannot both be given; leave one out.")
             log.handlers = [_Lines()]
@@ -64,25 +66,30 @@ def command(library: Callable[..., Any] | None = None) -> Callable[[Callable[...
                 sys.stdout.flush()
                 os._exit(130)
 
-        run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-        run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
-        app.command(function.__name__, help=(inspect.getdoc(function) or "").partition("\n\nArgs:")[0])(run)
+        own = {name: one for each in (function, run) for name, one in _signature(each).items() if name not in ignored}
+        parameters = [one.replace(kind=one.KEYWORD_ONLY) for one in (taken | own).values()]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        documented = [library, function] if inspect.isfunction(library) else [function]
+        texts = [(inspect.getdoc(each) or "").partition("\n\nArgs:")[0] for each in documented]
+        app.command(function.__name__, help="\n\n".join(texts))(run)
 
+    ignored = ("settings", "_", "given")
     return register
+
+
+def _signature(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function, eval_str=True).parameters
 
 
 def _options(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The parameters of a function or dataclass as Typer has them, with help from its docstring."""
     documented = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
     entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", documented, re.MULTILINE)
-    help_of = {name: " ".join(text.split()) for name, text in entries}
     options = {}
-    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+    for name, text in entries:
+        parameter = _signature(function)[name]
         hint, default = parameter.annotation, parameter.default
-        if name not in help_of or name == "progress":
-            if typing.get_origin(hint) is Annotated:
-                options[name] = _parameter(name, hint, default)
-            continue
         if typing.get_origin(hint) is list:
             default = []
         elif str in (parts := typing.get_args(hint)):  # whatever else it may be in Python
@@ -90,12 +97,9 @@ def _options(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
             hint = hint | None if default is None else hint
         flags = [f"--{name}"] if default is False else []
         make: Any = typer.Option if parameter.kind is parameter.KEYWORD_ONLY else typer.Argument
-        options[name] = _parameter(name, Annotated[hint, make(*flags, help=help_of[name])], default)
-    return options
-
-
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        annotation = Annotated[hint, make(*flags, help=" ".join(text.split()))]  # type: ignore[valid-type]
+        options[name] = parameter.replace(annotation=annotation, default=default)
+    return {name: option for name, option in options.items() if name != "progress"}
 
 
 class _Lines(logging.Handler):
@@ -117,15 +121,12 @@ def _top(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 @command(experiments.Experiment)
-def sample(settings: dict[str, Any], *, out: Path | None = None, as_json: AsJson = False) -> None:
+def sample(settings: dict[str, Any], out: Out = None, as_json: AsJson = False) -> None:
     """Sample the posterior of a wide network and report speed, mixing and test error.
 
     With --out the chains are written while they run: after Ctrl-C, a crash or a power cut widebnn resume continues.
 
     Example: widebnn sample --data digits --width 2048 --sampler pcn --step-size 0.2 --out runs/digits
-
-    Args:
-        out: Folder for draws.nc, summary.json and summary.png.
     """
     progress = settings.pop("progress")
     _show_run(experiments.Experiment(**settings).run(out, progress=progress), out, as_json)
@@ -133,10 +134,7 @@ def sample(settings: dict[str, Any], *, out: Path | None = None, as_json: AsJson
 
 @command(experiments.resume)
 def resume(settings: dict[str, Any], as_json: AsJson = False) -> None:
-    """Resume a run that was stopped or killed; it ends with the same draws as if it had not been.
-
-    Example: widebnn resume runs/first
-    """
+    """Example: widebnn resume runs/first"""
     found = experiments.resume(**settings)
     if isinstance(found, tables.TableModel):
         _show("the model", tables.describe_model(found), as_json)
@@ -146,10 +144,7 @@ def resume(settings: dict[str, Any], as_json: AsJson = False) -> None:
 
 @command(experiments.demo)
 def demo(settings: dict[str, Any]) -> None:
-    """Sample a network of width 1024 on the embedded digits, and show how acceptance grows with the width.
-
-    Takes about a minute. Example: widebnn demo --out runs/demo
-    """
+    """Example: widebnn demo --out runs/demo"""
     _show_run(experiments.demo(**settings), settings["out"], as_json=False)
 
 
@@ -172,10 +167,7 @@ def fit(settings: dict[str, Any]) -> None:
 
 @command(tables.predict_table)
 def predict(settings: dict[str, Any]) -> None:
-    """Predict the rows of a table: one line for each, in its order.
-
-    Regression: mean and standard deviation of a new observation, and its quantiles. Classes: the most probable one,
-    and the probability of each. Without --out the lines go to standard output.
+    """Without --out the lines go to standard output.
 
     Example: widebnn predict model new.csv --out predictions.csv
     """
@@ -186,75 +178,27 @@ def predict(settings: dict[str, Any]) -> None:
 
 @command(tables.evaluate_table)
 def evaluate(settings: dict[str, Any], as_json: AsJson = False) -> None:
-    """Compare predictions with the truth in rows that were not used for training.
-
-    Regression: RMSE, R2, negative log-likelihood (nll) per row, and how many targets lie inside their central 50 % and
-    90 % intervals (coverage). Classes: accuracy, log loss and expected calibration error (ece).
-
-    Example: widebnn evaluate model test.csv --out evaluation
-    """
+    """Example: widebnn evaluate model test.csv --out evaluation"""
     _show(str(settings["table"]), tables.evaluate_table(**settings), as_json)
 
 
 @command()
-def download(_: dict[str, Any], name: names.Download, *, data_dir: Path) -> None:
+def download(
+    _: dict[str, Any], name: Annotated[names.Download, typer.Argument(help="Which data set.")], data_dir: DataDir
+) -> None:
     """Fetch a data set over https, check it against its checksum, and unpack what is needed.
 
     Example: widebnn download cifar10 --data-dir data
-
-    Args:
-        name: Which data set.
-        data_dir: Folder for its files; pass it to the other commands.
     """
     from widebnn import data
 
     log.info(f"{name} is in {data.download(name, data_dir)}")
 
 
-@command()
-def reproduce(
-    settings: dict[str, Any],
-    what: names.Reproduction = "all",
-    *,
-    scale: names.Scale = "smoke",
-    data: str = "digits",
-    data_dir: Path | None = None,
-    out: Path = Path("runs/reproduce"),
-    samplers: str | None = None,
-    widths: str | None = None,
-    step_sizes: str | None = None,
-    seed: int = 0,
-    engine: names.Engine = "local",
-    workers: int | None = None,
-    address: str | None = None,
-) -> None:
-    """Re-run the paper's experiments and write figures, a table of its numbers beside ours, and report.html.
-
-    Interrupt it whenever you like: finished cells are kept, and the same command resumes the run, with either engine.
-
-    Example: widebnn reproduce all --scale laptop --data cifar10 --data-dir DIR --out runs/paper
-
-    Args:
-        what: Which experiment; all runs every one.
-        scale: smoke: two minutes, a toy to see that all works, speeds mean nothing; laptop: two hours, the paper's
-            widths and step sizes with short chains; paper: a million steps per cell, days.
-        data: digits, cifar10 or mnist.
-        data_dir: Folder of the data files.
-        out: Folder of the run; the same command resumes it.
-        samplers: Only these, separated by commas: pcn,pcnl,lmc,...
-        widths: Instead of the scale's, separated by commas.
-        step_sizes: Instead of the scale's, separated by commas.
-        seed: Seed of all chains.
-        engine: Where cells run: processes of this machine, or a Ray cluster.
-        workers: Processes of the local engine; by default half the number of cores.
-        address: Of a Ray cluster, HOST:PORT or auto; by default one on this machine.
-    """
-    given = dict(locals())
-    given |= given.pop("settings")
-    given |= {name: given[name].split(",") for name in ("samplers", "widths", "step_sizes") if given[name] is not None}
-    from widebnn.reproduction.reproduce import reproduce as run
-
-    for claim in run(**given)["claims"]:
+@command(reproduction.reproduce)
+def reproduce(settings: dict[str, Any]) -> None:
+    """Example: widebnn reproduce all --scale laptop --data cifar10 --data-dir DIR --out runs/paper"""
+    for claim in reproduction.reproduce(**settings)["claims"]:
         log.info(f"{claim['verdict']}: {claim['claim']}")
 
 

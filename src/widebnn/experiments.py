@@ -180,6 +180,8 @@ def resume(
     """
     folder = Path(folder)
     command, settings = begun(folder)
+    if command == "reproduce":
+        raise WidebnnError(f"{folder} is a run of widebnn reproduce; repeat that command to resume it.")
     if command == "fit":
         if steps is not None:
             raise WidebnnError("steps are for runs of widebnn sample, and this is one of widebnn fit; leave them out.")
@@ -205,7 +207,9 @@ def _restored(kind: Any, folder: Path, settings: dict[str, Any]) -> Any:
 
 
 def demo(*, out: str | os.PathLike[str] = "runs/demo", progress: bool | None = None) -> dict[str, Any]:
-    """Sample a network of width 1024 on the digits, and compute how the acceptance of pCN grows with the width.
+    """Sample a network of width 1024 on the embedded digits, and show how acceptance grows with the width.
+
+    Takes about a minute.
 
     Args:
         out: Folder for draws.nc, summary.json and summary.png.

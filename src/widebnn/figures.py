@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 from scipy.stats import beta, binom
 
 from widebnn.data import Dataset
@@ -33,14 +36,23 @@ def run_figure(result: Result, dataset: Dataset, summary: dict[str, Any]) -> Fig
         (_regression if dataset.labels_test is None else _classes)(axes[1], draws, dataset)
     if acceptance is not None:  # the paper's theorem in one line: pCN's acceptance tends to 1 with the width
         axes[-1].plot(list(acceptance), list(acceptance.values()), "o-", color=COLOURS[2])
-        axes[-1].set_xscale("log", base=2)
-        axes[-1].set_xticks(list(acceptance), [str(width) for width in acceptance])
-        axes[-1].set(xlabel="width (hidden units)", ylabel="acceptance rate of pCN, step size 0.1", ylim=(0, 1))
-        axes[-1].set_title("wider networks accept more")
-        axes[-1].grid(color="0.9")
+        size_axis(axes[-1], acceptance, log_y=False)
+        axes[-1].set(ylabel="acceptance rate of pCN, step size 0.1", ylim=(0, 1), title="wider networks accept more")
     title = f"{dataset.name}, n = {len(dataset.x_train)}, width {summary['width']}, depth {summary['depth']}"
     figure.suptitle(f"{title}: {summary['sampler']}, {summary['coordinates']} coordinates")
     return figure
+
+
+def size_axis(axis: Axes, sizes: Iterable[int], label: str = "width (hidden units)", log_y: bool = True) -> None:
+    """A logarithmic axis of these sizes, with a grid."""
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(list(sizes), [str(size) for size in sizes])
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_xlabel(label)
+    if log_y:
+        axis.set_yscale("log")
+    axis.grid(color="#dddddd", linewidth=0.8)
+    axis.set_axisbelow(True)
 
 
 def _intervals(axis: Any, x: Any, draws: np.ndarray, **style: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -171,18 +171,16 @@ class TableFit:
     def _estimator(self) -> Any:
         from widebnn.estimators import WideBNNClassifier, WideBNNRegressor
 
-        apart = ("table", "target", "out", "classify", "drop", "text", "transform", "tails", "likelihood", "seed")
-        parameters = {name: value for name, value in asdict(self).items() if name not in apart}
-        parameters |= {"random_state": self.seed, "store": str(self.running)}
-        parameters["width"] = math.inf if self.width == "inf" else self.width
-        if not self.classify:
-            if self.likelihood is not None:
-                raise WidebnnError(f"likelihood {self.likelihood} is for classes; add --classify or leave it out.")
-            return WideBNNRegressor(target_transform=self.transform, noise_tails=self.tails, **parameters)
-        for name in ("transform", "tails"):
+        kind: Any = WideBNNClassifier if self.classify else WideBNNRegressor
+        if self.likelihood is not None and not self.classify:
+            raise WidebnnError(f"likelihood {self.likelihood} is for classes; add --classify or leave it out.")
+        for name in ("transform", "tails") if self.classify else ():
             if getattr(self, name) != "auto":
                 raise WidebnnError(f"{name} {getattr(self, name)} is for numbers; leave out either it or --classify.")
-        return WideBNNClassifier(likelihood=self.likelihood or "regression", **parameters)
+        given = asdict(self) | {"target_transform": self.transform, "noise_tails": self.tails}
+        given |= {"random_state": self.seed, "store": str(self.running), "likelihood": self.likelihood or "regression"}
+        given["width"] = math.inf if self.width == "inf" else self.width
+        return kind(**{name: given[name] for name in kind().get_params() if name in given})
 
 
 def describe_model(model: TableModel) -> dict[str, Any]:
@@ -250,7 +248,10 @@ def predict_table(
     force: bool = False,
     progress: bool | None = None,
 ) -> DataFrame:
-    """Predict the rows of a table: one row for each, in its order.
+    """Predict the rows of a table: one line for each, in its order.
+
+    Regression: mean and standard deviation of a new observation, the two parts of the latter (epistemic, which more
+    data would reduce, and aleatoric, the noise), and quantiles. Classes: the most probable one, and all probabilities.
 
     Args:
         model: File that widebnn fit wrote.
@@ -261,8 +262,7 @@ def predict_table(
         progress: Whether to show a progress bar; by default on terminals.
 
     Returns:
-        Mean, standard deviation, its two parts (epistemic, which more data would reduce, and aleatoric, the noise) and
-        quantiles of a new observation; or the most probable class, and all probabilities.
+        The predictions.
 
     Raises:
         WidebnnError: The model or the table cannot be used, or ``out`` exists.
@@ -287,18 +287,17 @@ def predict_table(
         note(f"column {encoder.target!r} of {table} is what the model predicts, and is ignored.")
     x = encoder.transform(rows)
     if encoder.classes:
-        (numbers,) = _by_batches(lambda part: [estimator.predict_proba(part)], progress, rows, x)
+        numbers = _by_batches(estimator.predict_proba, progress, rows, x)
         predictions = pd.DataFrame(numbers, columns=[f"p[{label}]" for label in estimator.classes_])
         predictions.insert(0, "class", estimator.classes_[numbers.argmax(axis=1)])
     else:
 
-        def describe(part: np.ndarray) -> Sequence[np.ndarray]:
+        def describe(part: np.ndarray) -> np.ndarray:
             mean, *parts = estimator.predict(part, parts=True)
-            return mean, np.hypot(*parts), *parts, estimator.predict_quantiles(part, levels).T
+            return np.column_stack([mean, np.hypot(*parts), *parts, estimator.predict_quantiles(part, levels).T])
 
-        numbers = np.column_stack(_by_batches(describe, progress, rows, x))
         names = ["mean", "std", "epistemic", "aleatoric", *(f"q{level:g}" for level in levels)]
-        predictions = pd.DataFrame(numbers, columns=names)
+        predictions = pd.DataFrame(_by_batches(describe, progress, rows, x), columns=names)
     if out is not None:
         write_output(Path(out), to_csv(predictions).encode())
         log.info(f"Wrote {len(x)} rows of {listed(list(predictions.columns), 8)} to {out}")
@@ -315,6 +314,9 @@ def evaluate_table(
 ) -> dict[str, Any]:
     """Compare predictions with the truth in rows that were not used for training.
 
+    Regression: RMSE, R2, negative log-likelihood (nll) per row, and how many targets lie inside their central 50 % and
+    90 % intervals (coverage). Classes: accuracy, log loss and expected calibration error (ece).
+
     Args:
         model: File that widebnn fit wrote.
         table: CSV file with the columns of the training table and the target.
@@ -323,8 +325,7 @@ def evaluate_table(
         progress: Whether to show a progress bar; by default on terminals.
 
     Returns:
-        Number of rows and scores. Regression: RMSE, R2, negative log-likelihood per row, coverage of central 50 % and
-        90 % intervals. Classes: accuracy, log loss, expected calibration error.
+        The number of rows and the scores.
 
     Raises:
         WidebnnError: The model or the table cannot be used, or the files exist.
@@ -364,9 +365,10 @@ def _compare(
     if not hasattr(estimator, "classes_"):
 
         def compare(part: Any, truth: Any) -> Any:
-            return estimator.predict(part), estimator.log_density(part, truth), estimator.cdf(part, truth)
+            below, density = estimator.cdf(part, truth), estimator.log_density(part, truth)
+            return np.column_stack([estimator.predict(part), density, below])
 
-        mean, log_density, below = _by_batches(compare, progress, rows, x, y)
+        mean, log_density, below = _by_batches(compare, progress, rows, x, y).T
         scores: Any = calibration.regression_scores(y, mean, log_density, below)
         return {"rows": len(y)} | scores, figures.coverage_figure(below, title)
     known = estimator.classes_.astype(str).tolist()
@@ -374,15 +376,15 @@ def _compare(
     if (labels < 0).any():  # it has no probability
         problem = f"is not a class of the model ({listed(known, 8)}): remove such rows, or fit to a table with it"
         refuse_cell(rows, estimator.table_["target"], int((labels < 0).argmax()), problem)
-    (p,) = _by_batches(lambda part: [estimator.predict_proba(part)], progress, rows, x)
+    p = _by_batches(estimator.predict_proba, progress, rows, x)
     figure = figures.reliability_figure(calibration.reliability(p, labels), title)
     return {"rows": len(y)} | calibration.classification_scores(p, labels), figure
 
 
 def _by_batches(
-    function: Callable[..., Sequence[np.ndarray]], progress: bool | None, table: DataFrame, *arrays: np.ndarray
-) -> list[np.ndarray]:
-    """The results of a function of some rows for all of them, with a progress bar where that takes long."""
+    function: Callable[..., np.ndarray], progress: bool | None, table: DataFrame, *arrays: np.ndarray
+) -> np.ndarray:
+    """The numbers that a function has for some rows, for all of them; with a progress bar where that takes long."""
     from rich.console import Console
     from rich.progress import track
 
@@ -394,8 +396,8 @@ def _by_batches(
         function(*(array[start : start + BATCH] for array in arrays))
         for start in track(starts, "predicting", console=console, transient=True, disable=hidden)
     ]
-    results = [np.concatenate(part) for part in zip(*parts, strict=True)]
-    is_bad = ~np.isfinite(np.column_stack(results)).all(axis=1)
+    results = np.concatenate(parts)
+    is_bad = ~np.isfinite(results).all(axis=1)
     if is_bad.any():
         raise WidebnnError(
             f"the row in {place(table, is_bad.argmax())} of {table.attrs['source']} has no finite prediction: its "

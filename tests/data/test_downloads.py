@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 import pytest
 
-from widebnn.data import download, downloads, images, load_dataset
+from widebnn.data import download, images, load_dataset
 from widebnn.data.images import CIFAR10_FOLDER, MNIST_FILES, OFFICIAL, RECORD
 from widebnn.errors import WidebnnError
 
@@ -40,10 +40,9 @@ def server(monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         threading.Thread(target=running.serve_forever, args=[0.01], daemon=True).start()
         address = f"http://127.0.0.1:{running.server_port}/"
-        monkeypatch.setattr(downloads, "CIFAR10_URL", f"{address}{ARCHIVE}")
-        monkeypatch.setattr(downloads, "MNIST_URL", address)
-        for module in (images, downloads):
-            monkeypatch.setattr(module, "PER_FILE", 3)
+        monkeypatch.setattr(images, "CIFAR10_URL", f"{address}{ARCHIVE}")
+        monkeypatch.setattr(images, "MNIST_URL", address)
+        monkeypatch.setattr(images, "PER_FILE", 3)
         yield served, asked
         running.shutdown()
     with warnings.catch_warnings():
@@ -57,7 +56,7 @@ def publish(server, monkeypatch):
 
     def publish(name, content):
         server[0][name] = content
-        monkeypatch.setitem(downloads.SHA256, name, hashlib.sha256(content).hexdigest())
+        monkeypatch.setitem(images.SHA256, name, hashlib.sha256(content).hexdigest())
 
     return publish
 
@@ -89,9 +88,9 @@ def files(folder):
 
 
 def test_the_official_addresses_are_https_with_known_checksums():
-    assert downloads.CIFAR10_URL.startswith("https://") and downloads.MNIST_URL.startswith("https://")
-    assert set(downloads.SHA256) == {downloads.CIFAR10_URL.rpartition("/")[2], *(f"{name}.gz" for name in MNIST_FILES)}
-    assert all(len(bytes.fromhex(checksum)) == 32 for checksum in downloads.SHA256.values())
+    assert images.CIFAR10_URL.startswith("https://") and images.MNIST_URL.startswith("https://")
+    assert set(images.SHA256) == {images.CIFAR10_URL.rpartition("/")[2], *(f"{name}.gz" for name in MNIST_FILES)}
+    assert all(len(bytes.fromhex(checksum)) == 32 for checksum in images.SHA256.values())
 
 
 def test_cifar10_is_fetched_once_and_can_be_loaded(archive, server, tmp_path):
@@ -144,10 +143,10 @@ def test_what_is_not_the_known_file_is_deleted(archive, mnist, server, tmp_path)
 
 
 def test_without_network_one_sentence_says_what_to_put_where(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(downloads, "CIFAR10_URL", f"http://127.0.0.1:9/{ARCHIVE}")
+    monkeypatch.setattr(images, "CIFAR10_URL", f"http://127.0.0.1:9/{ARCHIVE}")
     with pytest.raises(WidebnnError) as info:
         download("cifar10", tmp_path)
-    assert f"{downloads.CIFAR10_URL} cannot be fetched" in str(info.value)
+    assert f"{images.CIFAR10_URL} cannot be fetched" in str(info.value)
     assert f"or unpack it into {tmp_path}." in str(info.value)
     with pytest.raises(WidebnnError, match="404") as info:
         download("mnist", tmp_path)

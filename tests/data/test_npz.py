@@ -38,7 +38,7 @@ def test_digits_are_globally_standardised_with_centred_one_hot_targets(check_sha
     assert np.ptp(data.x_train[:, 0]) == 0 and data.x_train[0, 0] < -0.5
     np.testing.assert_array_equal(data.y_train.argmax(1), data.labels_train)
     np.testing.assert_allclose(data.y_test, (np.arange(10) == data.labels_test[:, None]) - 0.1, atol=1e-15)
-    assert data.n_classes == 10 and data.class_names[3] == "3"
+    assert len(data.class_names) == 10 and data.class_names[3] == "3"
     np.testing.assert_array_equal(data.to_original_units(data.y_test), data.y_test)
 
 
@@ -126,7 +126,9 @@ def test_regression_is_standardised_by_training_rows(save, check_shapes):
     np.testing.assert_allclose([data.y_train.mean(), data.y_train.std()], [0, 1], atol=1e-12)
     draws = np.stack([data.y_test, data.y_test])
     np.testing.assert_allclose(data.to_original_units(draws)[1, :, 1], 100 * y[12:17], atol=1e-10)
-    assert data.labels_train is None and data.labels_test is None and data.n_classes == 0 and data.name == "table"
+    assert (
+        data.labels_train is None and data.labels_test is None and len(data.class_names) == 0 and data.name == "table"
+    )
 
 
 def test_an_archive_with_its_own_split(save, check_shapes):
@@ -169,7 +171,7 @@ def test_images_are_flattened_and_small_types_converted(save):
 )
 def test_labels_become_indices(save, y, names):
     data = load_dataset(save(x=table(rows=6)[0], y=y), 4, 2)
-    assert data.class_names == names and data.n_classes == len(names)
+    assert data.class_names == names and len(data.class_names) == len(names)
     assert [names[i] for i in (*data.labels_train, *data.labels_test)] == [str(v) for v in y]
     np.testing.assert_allclose(data.y_train, np.eye(len(names))[data.labels_train] - 1 / len(names))
     np.testing.assert_array_equal([data.y_scale, data.y_mean], [np.ones(len(names)), np.zeros(len(names))])

@@ -22,15 +22,15 @@ from widebnn import cli
 from widebnn.data import load_dataset
 from widebnn.errors import DamageWarning, WidebnnError
 from widebnn.reproduction import EXPERIMENTS, SCALES, Cell, plan, run_cell, run_grid
-from widebnn.reproduction.analysis import best_ess, compare, pooled_ess, summarise_cells
-from widebnn.reproduction.cells import cell_of, data_checksum, sampler_options
+from widebnn.reproduction.analysis import cell_table, compare, pooled_ess, summarise_cells
+from widebnn.reproduction.cells import data_checksum, sampler_options
 from widebnn.reproduction.claims import claims
 from widebnn.reproduction.diagnostics import published_ess
 from widebnn.reproduction.engines import Engine
 from widebnn.reproduction.grid import with_data
 from widebnn.reproduction.published import published_numbers
-from widebnn.reproduction.reproduce import write_config
-from widebnn.reproduction.sweep import load, path_of
+from widebnn.reproduction.sweeps import load, path_of
+from widebnn.runs.command import begin, begun
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.xdist_group("grid")  # one worker, which makes the fixture once
@@ -109,7 +109,7 @@ def smoke(request, tmp_path_factory):
 
 
 @pytest.mark.ambient
-def test_a_finished_grid_is_not_run_again(smoke):
+def test_a_finished_grid_is_not_run_again(smoke, capsys):
     folder, cells, results = smoke
 
     def times():
@@ -117,17 +117,16 @@ def test_a_finished_grid_is_not_run_again(smoke):
 
     before = times()
     assert {path.suffix for path in before} == {".nc", ".sha256"} and len(before) == 2 * len(cells)
-    said = []
-    again = run_grid(cells, DATASET, folder, say=said.append)
+    again = run_grid(cells, DATASET, folder)
     assert times() == before
-    assert said == [f"{len(cells)} of {len(cells)} cells are finished already."]
+    assert capsys.readouterr().err == f"{len(cells)} of {len(cells)} cells are finished already.\n"
     for name, stored in results.items():
         xr.testing.assert_identical(again[name], stored)
 
 
 def runs_again(cell, folder, results):
     """Run a cell, and compare it with what it was before."""
-    again = run_grid([cell], DATASET, folder, say=lambda text: None)
+    again = run_grid([cell], DATASET, folder, progress=False)
     for name in ("weights", "predictions", "lp"):
         np.testing.assert_array_equal(again[cell.name][name], results[cell.name][name])
 
@@ -160,7 +159,7 @@ def test_a_killed_cell_resumes(smoke, monkeypatch):
     monkeypatch.setitem(loop.sample.__kwdefaults__, "checkpoint_seconds", 0.0)
     kill_after(monkeypatch, 4)
     with pytest.raises(Killed):
-        run_grid([cell], DATASET, folder, say=lambda text: None, engine=Engine(run_here, lambda: None))
+        run_grid([cell], DATASET, folder, progress=False, engine=Engine(run_here, lambda: None))
     running = path_of(folder, cell.name).with_suffix(".run")
     assert list(running.glob("checkpoint-*")) and not path_of(folder, cell.name).exists()
     kill_after(monkeypatch, None)
@@ -180,15 +179,15 @@ def test_cells_are_stored_whole(smoke):
     _, cells, results = smoke
     for cell in cells:
         stored = results[cell.name]
-        assert cell_of(stored) == cell
+        assert stored.attrs["job"] == repr(cell)
         draws = cell.steps // cell.thin
         assert stored["weights"].shape == (cell.chains, draws, 100)
         assert stored["predictions"].shape == (cell.chains, draws, 100)
         assert np.isfinite(stored["lp"]).all()
-        (row,) = summarise_cells([stored])
+        (row,) = summarise_cells({cell: stored}, DATASET, SMOKE.rhat_steps)
         assert 0 <= row["acceptance"] <= 1 and row["ms_per_step"] > 0
         assert row["weights"]["ess_min"] <= row["weights"]["ess"] <= row["weights"]["ess_max"]
-        np.testing.assert_allclose(best_ess(row, "weights"), cell.thin * row["weights"]["ess_per_step"])
+        np.testing.assert_allclose(row["weights"]["best"], cell.thin * row["weights"]["ess_per_step"])
 
 
 def test_the_whole_chain_counts_all_weights(smoke):
@@ -208,9 +207,10 @@ def test_report(smoke):
     for name in figures:
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
-    assert summary["config"] == CONFIG == json.loads((folder / "config.json").read_text())
+    assert summary["config"] == CONFIG and begun(folder) == ("reproduce", CONFIG)
     assert summary["compared"] == [], "digits are not the paper's data"
-    assert {row["cell"] for row in summary["rhat"]} == {name for name in results if "chains" in name}
+    several = {row["cell"] for row in summary["cells"] if "rhat" in row}
+    assert several == {name for name in results if "chains" in name}
     assert bool(summary["claims"]) == (len({cell.width for cell in cells}) > 1), "claims compare widths"
     rows = {row["cell"]: row for row in summary["cells"]}
     assert set(rows) == set(results)
@@ -235,10 +235,10 @@ def test_pooled_ess_of_short_slow_chains(correlation):
 def test_published_numbers_find_their_cells():
     """Each published number is compared with the cell of the same sampler, step size and width."""
     numbers = published_numbers()
-    values = {"depth": 1, "chains": 1, "acceptance": 0.5, "weights": {"ess": 0.1}, "predictions": {"ess": 0.2}}
-    rows = [n | values for n in numbers if n["quantity"] != "rhat"]
-    rhat = [n | {"mean": [3.0, 1.5], "steps": [10, 20]} for n in numbers if n["quantity"] == "rhat"]
-    found = compare(rows, rhat)
+    values = {"depth": 1, "steps": 9, "acceptance": 0.5, "weights": {"ess": 0.1}, "predictions": {"ess": 0.2}}
+    cells = {(n["sampler"], n["step_size"], n["width"]): n | values | {"chains": 1} for n in numbers}
+    several = {"chains": 3, "rhat": {"mean": [3.0, 1.5], "steps": [10, 20]}}
+    found = compare(cell_table([*cells.values(), *(n | values | several for n in numbers if n["quantity"] == "rhat")]))
     assert len(found) == len(numbers) == 25 + 60 + 6
     assert {row["ours"] for row in found if row["quantity"] == "predictions"} == {0.2}
     assert {(row["ours"], row["steps"]) for row in found if row["quantity"] == "rhat"} == {(1.5, 20)}
@@ -246,29 +246,21 @@ def test_published_numbers_find_their_cells():
 
 def test_claims_are_judged_by_the_numbers():
     def row(sampler, width, acceptance, ess):
-        values = {"acceptance": acceptance, "weights": {"ess": ess}, "predictions": {"ess": ess}}
+        values = {"acceptance": acceptance, "weights": {"best": ess}, "predictions": {"best": ess}}
         return {"sampler": sampler, "step_size": 0.1, "width": width, "depth": 1, "chains": 1} | values
 
     rising = [row("pcn", width, rate, rate) for width, rate in ((64, 0.1), (128, 0.4), (256, 0.8))]
     falling = [row("lmc", width, rate, rate) for width, rate in ((64, 0.9), (128, 0.5), (256, 0.1))]
-    assert {claim["verdict"] for claim in claims(rising + falling, [])} == {"confirmed"}
+    assert {claim["verdict"] for claim in claims(cell_table(rising + falling))} == {"confirmed"}
     swapped = [{**r, "sampler": "lmc" if r["sampler"] == "pcn" else "pcn"} for r in rising + falling]
-    assert {claim["verdict"] for claim in claims(swapped, [])} == {"not confirmed"}
+    assert {claim["verdict"] for claim in claims(cell_table(swapped))} == {"not confirmed"}
 
 
 def test_a_folder_holds_one_configuration(tmp_path):
-    write_config(tmp_path, CONFIG)
-    write_config(tmp_path, CONFIG)
-    with pytest.raises(WidebnnError, match="holds a run with seed = 0"):
-        write_config(tmp_path, CONFIG | {"seed": 1})
-    with pytest.raises(WidebnnError, match=r"holds a run with data_checksum = .*the same settings and data"):
-        write_config(tmp_path, CONFIG | {"data_checksum": data_checksum(OTHER_DATASET)})
-
-
-@pytest.mark.parametrize(
-    "text", ["[" * 4000, '{"seed": ' + "9" * 3000 + "}", "\x1b[2J", '{"seed": }', "[]", "null", '{"seed": 1}', ""]
-)
-def test_a_configuration_of_any_kind_is_refused_in_a_sentence(tmp_path, text):
-    (tmp_path / "config.json").write_text(text)
-    with pytest.raises(WidebnnError, match=r"config.json is corrupted|holds a run with"):
-        write_config(tmp_path, CONFIG)
+    assert not begin(tmp_path, "reproduce", CONFIG)
+    (tmp_path / "cells").mkdir()
+    assert begin(tmp_path, "reproduce", CONFIG)
+    with pytest.raises(WidebnnError, match="holds a run with seed 0"):
+        begin(tmp_path, "reproduce", CONFIG | {"seed": 1})
+    with pytest.raises(WidebnnError, match=r"holds a run with data_checksum .*the same settings and data"):
+        begin(tmp_path, "reproduce", CONFIG | {"data_checksum": data_checksum(OTHER_DATASET)})

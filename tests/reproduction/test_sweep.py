@@ -17,8 +17,8 @@ import xarray as xr
 
 import widebnn
 from widebnn.errors import WidebnnError
-from widebnn.reproduction.engines import ATTEMPTS, engine_named, local_engine, ray_engine
-from widebnn.reproduction.sweep import path_of, sweep
+from widebnn.reproduction.engines import engine_named, local_engine, ray_engine
+from widebnn.reproduction.sweeps import ATTEMPTS, path_of, sweep
 
 pytestmark = [pytest.mark.ambient, pytest.mark.xdist_group("sweep")]
 
@@ -61,19 +61,19 @@ def jobs(count, **changes):
 
 
 @pytest.mark.long
-def test_failures_are_reported_and_retried_and_the_rest_is_unharmed(tmp_path):
+def test_failures_are_reported_and_retried_and_the_rest_is_unharmed(tmp_path, capsys):
     work = jobs(5)
     work["job-1"] |= {"fails": "once", "marker": str(tmp_path / "marker")}
     work["job-2"] |= {"fails": "always"}
     work["job-3"] |= {"fails": "with a sentence"}
-    said = []
     with (
         local_engine(2) as engine,
         pytest.warns(UserWarning, match="job-2 failed and is left out: the disk is on fire"),
         pytest.warns(UserWarning, match="job-3 failed and is left out: the mean must be a number"),
     ):
-        found = sweep(work, chain, tmp_path, engine, say=said.append)
+        found = sweep(work, chain, tmp_path, engine)
     assert list(found) == ["job-0", "job-1", "job-4"]
+    said = capsys.readouterr().err.splitlines()
     assert sum("job-2 failed (the disk is on fire) and is retried" in line for line in said) == ATTEMPTS - 1
     assert any("job-1 failed" in line and "is retried" in line for line in said)
     assert not any("job-3 failed" in line for line in said)
@@ -81,8 +81,8 @@ def test_failures_are_reported_and_retried_and_the_rest_is_unharmed(tmp_path):
     times = {name: path_of(tmp_path, name).stat().st_mtime_ns for name in found}
     work |= {"job-2": {"mean": 2.0}, "job-3": {"mean": 3.0}, "job-4": {"mean": -4.0}}
     with local_engine(1) as engine:
-        again = sweep(work, chain, tmp_path, engine, say=said.append)
-    assert list(again) == list(work) and said[-4] == "2 of 5 cells are finished already."
+        again = sweep(work, chain, tmp_path, engine)
+    assert list(again) == list(work) and capsys.readouterr().err.startswith("2 of 5 cells are finished already.\n")
     for name in ("job-0", "job-1"):
         xr.testing.assert_identical(again[name], found[name])
         assert path_of(tmp_path, name).stat().st_mtime_ns == times[name]
@@ -97,7 +97,7 @@ from test_sweep import chain
 from widebnn.reproduction import local_engine, sweep
 if __name__ == "__main__":
     with local_engine(2) as engine:
-        sweep(json.loads({work!r}), chain, Path({folder!r}), engine, say=lambda text: print(text, flush=True))
+        sweep(json.loads({work!r}), chain, Path({folder!r}), engine, progress=False)
 """
 
 
@@ -118,9 +118,9 @@ def test_ctrl_c_keeps_the_chains_and_the_sweep_goes_on(tmp_path):
     kept = list(runs.glob("job-*.run/draws-*"))
     assert kept and len(list(runs.glob("*.nc"))) < 3
     with local_engine(2) as engine:
-        found = sweep(work, chain, tmp_path / "sweep", engine, say=lambda text: None)
+        found = sweep(work, chain, tmp_path / "sweep", engine, progress=False)
     with local_engine(2) as engine:
-        whole = sweep(work, chain, tmp_path / "whole", engine, say=lambda text: None)
+        whole = sweep(work, chain, tmp_path / "whole", engine, progress=False)
     for name in work:
         xr.testing.assert_identical(found[name], whole[name])
     assert not list(runs.glob("*.run")) and not list(runs.glob("*.progress"))
@@ -144,7 +144,7 @@ def test_a_result_that_cannot_be_written_ends_the_sweep_at_once(tmp_path):
     work["job-1"] |= {"steps": 100_000, "seconds": 0.02}
     began = time.monotonic()
     with pytest.raises(WidebnnError, match=r"job-0\.nc cannot be written"), local_engine(2) as engine:
-        sweep(work, chain, tmp_path, engine, say=lambda text: None)
+        sweep(work, chain, tmp_path, engine, progress=False)
     assert time.monotonic() - began < 120, "the other job takes half an hour"
 
 
@@ -193,12 +193,12 @@ def test_a_node_is_lost_in_the_middle_of_a_sweep(cluster, tmp_path):
         ray_engine(cluster.address) as engine,
         pytest.warns(UserWarning, match="job-3 failed and is left out: the mean must be a number"),
     ):
-        found = sweep(work, chain, tmp_path / "sweep", engine, say=lambda text: None)
+        found = sweep(work, chain, tmp_path / "sweep", engine, progress=False)
     assert lost and lost[0] < 3, "the node must go while jobs run"
     assert len((tmp_path / "nodes").read_text().split()) > 3, "a job that was on it runs again"
     del work["job-3"]
     with local_engine(2) as engine:
-        whole = sweep(work, chain, tmp_path / "whole", engine, say=lambda text: None)
+        whole = sweep(work, chain, tmp_path / "whole", engine, progress=False)
     assert list(found) == list(whole)
     for name in whole:
         np.testing.assert_array_equal(found[name]["u"], whole[name]["u"])

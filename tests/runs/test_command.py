@@ -52,7 +52,12 @@ def test_what_cannot_be_resumed_is_explained(tmp_path, widebnn):
     assert "holds no run to resume" in widebnn("resume", tmp_path)[2]
     (tmp_path / "command").write_text("nonsense")
     assert "is corrupted" in widebnn("resume", tmp_path)[2]
-    for command, message in {"rm": "does not know", "sample": "other settings", "fit": "other settings"}.items():
+    for command, message in {
+        "rm": "does not know",
+        "reproduce": "repeat that command",
+        "sample": "other settings",
+        "fit": "other settings",
+    }.items():
         write_record(tmp_path / "command", {"kind": "command", "command": command, "settings": {"width": 3}}, {})
         assert message in widebnn("resume", tmp_path)[2]
 
@@ -89,7 +94,7 @@ def test_another_command_is_not_mixed_in(tmp_path, widebnn):
     assert widebnn(*settings, "--noise", "0.2")[0] == 0  # the first never began
     (tmp_path / "summary.json").unlink()
     code, _, stderr = widebnn(*settings, "--noise", "0.3")
-    assert code == 2 and "unfinished run with noise 0.2" in stderr
+    assert code == 2 and "holds a run with noise 0.2" in stderr
     assert widebnn(*settings, "--noise", "0.2")[0] == 0
 
 

@@ -180,19 +180,18 @@ def npy(array=(0.0, 1.0), **changes):
 
 HOSTILE = {
     "no zip": (b"nonsense", "not a zip file"),
-    "no header": ({"x.npy": npy()}, "no item named 'header.json'"),
+    "no header": ({"x.npy": npy()}, "header.json is not a file in the archive"),
     "another kind": ({"header.json": b'{"kind": "other"}'}, "not a record of kind test"),
     "not a dictionary": ({"header.json": b"[1]"}, ""),
     "NaN": ({"header.json": b'{"kind": "test", "a": NaN}'}, "JSON compliant"),
     "infinity": ({"header.json": b'{"kind": "test", "a": 1e999}'}, "JSON compliant"),
     "nested": ({"header.json": b"[" * 100_000}, "recursion"),
     "many digits": ({"header.json": b'{"kind": "test", "a": ' + b"9" * 9999 + b"}"}, "digits"),
-    "larger than it is": ({"x.npy": npy(shape=(2**50,))}, "cannot reshape"),
+    "larger than it is": ({"x.npy": npy(shape=(2**50,))}, ""),
     "overflow": ({"x.npy": npy(shape=(2**62, 2**62))}, ""),
     "negative": ({"x.npy": npy(shape=(-2, -1))}, ""),
-    "objects": ({"x.npy": npy(descr="|O")}, "cannot create an OBJECT array"),
-    "Fortran order": ({"x.npy": npy([[0.0, 1.0]], fortran_order=True)}, "another order"),
-    "no array": ({"x.npy": b"x"}, "magic"),
+    "objects": ({"x.npy": npy(descr="|O")}, "Object arrays cannot be loaded"),
+    "no array": ({"x.npy": b"x"}, "not an array"),
 }
 
 

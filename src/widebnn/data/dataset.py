@@ -38,11 +38,6 @@ class Dataset:
     y_scale: np.ndarray
     class_names: tuple[str, ...] = ()
 
-    @property
-    def n_classes(self) -> int:
-        """The number of classes, 0 for regression."""
-        return len(self.class_names)
-
     def to_original_units(self, y: np.ndarray) -> np.ndarray:
         """Targets or predictions of shape (..., c) in the units of the data: y * y_scale + y_mean."""
         return y * self.y_scale + self.y_mean

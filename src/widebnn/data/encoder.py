@@ -151,30 +151,22 @@ class TableEncoder:
         if ignored:
             note(f"ignored in {what_is(frame)}, as the model does not know them: {listed(ignored)}.")
         wrong = "is not a number, while the model was fitted to numbers in this column: correct it"
-        columns = {name: as_numbers(frame, name, wrong) for name in self.numbers}
-        columns |= {name: as_text(frame[name]).fillna("") for name in self.texts}
-        self._report_unknown(frame, columns)
-        x = np.empty((len(frame), len(self.inputs)))
-        for i, (name, value) in enumerate(self._sources()):
-            if value is None:
-                x[:, i] = columns[name].fillna(self.numbers[name])
-            else:
-                x[:, i] = columns[name].isna() if name in self.numbers else columns[name] == value
-        return x
-
-    def _report_unknown(self, frame: pd.DataFrame, columns: dict[str, pd.Series]) -> None:
-        """Say which values the training rows do not have."""
-        for name, values in columns.items():
-            known = self.texts.get(name)
-            is_unknown = values.isna() & (name not in self.missing) if known is None else ~values.isin(known)
-            rows = f"in {is_unknown.sum()} of {len(frame)} rows, which no training row"
-            if is_unknown.any() and known is None:
-                median = f"the training median {self.numbers[name]:g} is used"
-                note(f"{what_is(frame, name)} lacks a value {rows} did; {median}.")
-            elif is_unknown.any():
-                unknown = [repr(one[:40]) if one else "missing values" for one in sorted(set(values[is_unknown]))]
+        columns: dict[tuple[str, str | None], pd.Series] = {}
+        for name, median in self.numbers.items():
+            values = as_numbers(frame, name, wrong)
+            columns |= {(name, None): values.fillna(median), (name, ""): values.isna()}
+            if values.hasnans and name not in self.missing:
+                rows = f"{values.isna().sum()} of {len(frame)} rows, which no training row did"
+                note(f"{what_is(frame, name)} lacks a value in {rows}; the training median {median:g} is used.")
+        for name, known in self.texts.items():
+            values = as_text(frame[name]).fillna("")
+            columns |= {(name, text): values == text for text in known}
+            if len(unknown := values[~values.isin(known)]):
+                found = listed([repr(one[:40]) if one else "missing values" for one in sorted(set(unknown))])
+                rows = f"{len(unknown)} of {len(frame)} rows, which no training row has"
                 lost = "predictions there know nothing of this column"
-                warnings.warn(f"{what_is(frame, name)} has {listed(unknown)} {rows} has; {lost}.", stacklevel=3)
+                warnings.warn(f"{what_is(frame, name)} has {found} in {rows}; {lost}.", stacklevel=2)
+        return np.column_stack([columns[source] for source in self._sources()]).astype(np.float64)
 
     def targets(self, frame: pd.DataFrame) -> np.ndarray:
         """The target of all rows, which must have one: floats, or labels, integers where all are, else text."""

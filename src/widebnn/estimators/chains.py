@@ -48,6 +48,10 @@ FORCE_ERROR = 0.02
 """How wrong gradients of float32 may be, relatively, where the climb ends: beyond this a chain may stand still."""
 
 
+Change = Callable[[Any], Any]
+"""Of the coordinates of a position."""
+
+
 class Clock:
     """The time that a fit may still take."""
 
@@ -157,7 +161,7 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
         return not shortcomings(diagnose(stats, draws, posterior.y), plan.wanted)
 
     length = Length(plan.wanted, most, effective, is_enough)
-    target, unwhiten, whiten = _with_scaled_latent(posterior) if plan.sampler == "auto" else (posterior, *[_same] * 2)
+    target, unwhiten, whiten = _with_scaled_latent(posterior) if plan.sampler == "auto" else (posterior, _same, _same)
     networks = collect_networks(posterior)
     result = sample(
         target,
@@ -188,7 +192,7 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
     return result, found, "max_steps" if done == most else "max_minutes"
 
 
-def _with_scaled_latent(posterior: Posterior) -> tuple[Target, Callable[[Any], Any], Callable[[Any], Any]]:
+def _with_scaled_latent(posterior: Posterior) -> tuple[Target, Change, Change]:
     """The posterior with a latent of size 1, to and from its positions; without what sample() says of precision.
 
     Thousands of rows know their noise a hundred times better than the prior does. In the coordinates of the prior that

@@ -120,11 +120,7 @@ def sampler_options(cell: Cell) -> tuple[str, dict[str, Any]]:
 
 
 def run_cell(
-    cell: Cell,
-    dataset: Dataset,
-    progress: bool | RichProgress | None = False,
-    initial: Any = None,
-    store: Path | None = None,
+    cell: Cell, dataset: Dataset, progress: bool | RichProgress | None = False, store: Path | None = None
 ) -> xr.Dataset:
     """Run one cell and keep the paper's statistics of every stored draw: projections of weights and of predictions.
 
@@ -132,7 +128,6 @@ def run_cell(
         cell: What to run.
         dataset: Training data, and the test inputs at which predictions are followed.
         progress: As for ``widebnn.sample``.
-        initial: Positions of all chains; by default as ``cell.start`` says.
         store: Folder of the chains, from which an interrupted cell resumes.
 
     Returns:
@@ -143,9 +138,9 @@ def run_cell(
     """
     target = build_target(cell, dataset)
     name, options = sampler_options(cell)
-    options |= {"steps": cell.steps, "burn_in": cell.burn_in, "thin": cell.thin, "chains": cell.chains}
-    options |= {"seed": cell.seed, "progress": progress, "store": store}
-    if initial is None and cell.start == "posterior":
+    options |= {name: getattr(cell, name) for name in ("steps", "burn_in", "thin", "chains", "seed")}
+    initial = None
+    if cell.start == "posterior":
         key = *cell.kind, data_checksum(dataset)
         if key not in _last_start:
             start: dict[str, Any] = {"steps": 1, "burn_in": START_STEPS, "chains": cell.chains, "seed": cell.seed + 1}
@@ -155,7 +150,8 @@ def run_cell(
             _last_start.clear()
             _last_start[key] = result.last
         initial = _last_start[key]
-    result = sample(target, name, collect=_collect(target, dataset), initial=initial, **options)
+    options |= {"initial": initial, "progress": progress, "store": store}
+    result = sample(target, name, collect=_collect(target, dataset), **options)
     if result.interrupted:
         raise KeyboardInterrupt
     return _to_dataset(cell, result, target)
@@ -177,10 +173,12 @@ def _collect(target: Posterior, dataset: Dataset) -> Any:
 
 
 def _to_dataset(cell: Cell, result: Result, target: Posterior) -> xr.Dataset:
-    """Everything that figures and tables need, and the cell itself."""
+    """Everything that figures and tables need."""
     draws = result.draws | {name: result.stats[name] for name in ("lp", "acceptance_rate")}
-    attributes = {f"cell_{name}": value for name, value in dataclasses.asdict(cell).items() if value not in (None, "")}
-    attributes |= {"dimension": target.dimension, "nonfinite_proposals": int(result.stats["nonfinite"].sum())}
+    attributes: dict[str, Any] = {
+        "dimension": target.dimension,
+        "nonfinite_proposals": int(result.stats["nonfinite"].sum()),
+    }
     for name in ("ms_per_step", "gradients_per_step", "burn_in_acceptance_rate"):
         attributes[name] = getattr(result, name)
     if cell.is_reference:
@@ -194,10 +192,3 @@ def _to_dataset(cell: Cell, result: Result, target: Posterior) -> xr.Dataset:
         coords={"draw": cell.burn_in + cell.thin * np.arange(1, result.steps // cell.thin + 1)},
         attrs=attributes,
     )
-
-
-def cell_of(stored: xr.Dataset) -> Cell:
-    """Return the cell that a stored run belongs to."""
-    values = {name[5:]: value for name, value in stored.attrs.items() if name.startswith("cell_")}
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
-    return Cell(**{"step_size": None} | plain)

@@ -2,71 +2,72 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Iterable
+from typing import Any
 
-from widebnn.reproduction.analysis import STATISTICS, Row, best_ess, find, is_main
+import pandas as pd
+
+from widebnn.reproduction.analysis import STATISTICS, main_cells
 from widebnn.reproduction.cells import LABELS
 
 
-def claims(rows: list[Row], rhat_rows: list[Row]) -> list[dict[str, str]]:
-    """Judge every claim for which there are cells.
+def claims(cells: pd.DataFrame) -> list[dict[str, str]]:
+    """Judge every claim for which there are cells, see ``cell_table``.
 
     A claim about the acceptance of pCNL is judged twice, for the right distribution and for the one that the published
     formulas sample: where the two disagree, the published result depends on that fault.
     """
-    main = [row for row in rows if is_main(row)]
-    sizes = sorted({row["step_size"] for row in main})
-    large = [size for size in sizes if size >= 0.1] or sizes
-    widest = max((row["width"] for row in main), default=0)
+    main = main_cells(cells)
+    large = main[main["step_size"] >= min(0.1, main["step_size"].max())]
     judged: list[dict[str, str]] = []
 
-    def judge(claim: str, holds: list[bool], note: str = "", faulty: list[bool] | None = None) -> None:
+    def judge(claim: str, comparisons: Iterable[Any], note: str = "", faulty: Any = ()) -> None:
+        holds = list(comparisons)
         if not holds:
             return
         verdict = "confirmed" if all(holds) else "not confirmed"
-        if faulty and all(faulty) != all(holds):
+        if len(faulty) and all(faulty) != all(holds):
             verdict = "depends on the pCNL fault"
             note = f"with the published potential: {'yes' if all(faulty) else 'no'}. {note}"
         note = f"{sum(holds)} of {len(holds)} comparisons. {note}".strip()
         judged.append({"claim": claim, "verdict": verdict, "note": note})
 
-    def rises(sampler: str) -> list[bool]:
-        """Whether acceptance rises from each width to the next, for each step size."""
-        found = (find(main, sampler=sampler, step_size=size) for size in sizes)
-        return [b["acceptance"] > a["acceptance"] - 0.01 for here in found for a, b in itertools.pairwise(here)]
+    def by_width(here: pd.DataFrame, sampler: str, column: str) -> pd.DataFrame:
+        """Numbers of a sampler and, as ``before``, those of the next smaller width with the same step size."""
+        here = here[here["sampler"] == sampler]
+        known = pd.DataFrame({"now": here[column], "before": here.groupby("step_size")[column].shift()})
+        return known.dropna(subset="before")
+
+    def rises(sampler: str) -> pd.Series:
+        return by_width(main, sampler, "acceptance").eval("now > before - 0.01")
 
     for name in ("pcn", "pcnl"):
-        faulty = rises("pcnl_published") if name == "pcnl" else None
+        faulty = rises("pcnl_published") if name == "pcnl" else ()
         judge(f"Acceptance of {LABELS[name]} rises with the width, without tuning.", rises(name), faulty=faulty)
     for name in ("lmc", "underdamped"):
-        fell = [down for size in sizes for down in _falls(find(main, sampler=name, step_size=size))]
+        groups = main[main["sampler"] == name].groupby("step_size")["acceptance"]
+        fell = [down for _, rates in groups for down in _falls(rates)]
         judge(f"Acceptance of {LABELS[name]} falls with the width once it moves at all.", fell)
     for name in ("pcn", "pcnl"):
-        found = (find(main, sampler=name, step_size=size) for size in large)
-        ess = [[best_ess(row, "predictions") for row in here] for here in found]
-        grows = [b >= 0.8 * a for here in ess for a, b in itertools.pairwise(here)]
+        grows = by_width(large, name, "predictions.best").eval("now >= 0.8 * before")
         note = "Allowing 20 % for Monte Carlo error, step sizes of at least 0.1."
         judge(f"Effective sample size of {LABELS[name]} grows with the width.", grows, note)
+    widest = large[large["width"] == large["width"].max()]
+    pcn = widest[widest["sampler"] == "pcn"]
     for name in ("lmc", "underdamped"):
-        wins = [
-            best_ess(pcn, statistic) > best_ess(lmc, statistic)
-            for size in large
-            for pcn in find(main, sampler="pcn", step_size=size, width=widest)
-            for lmc in find(main, sampler=name, step_size=size, width=widest)
-            for statistic in STATISTICS
-        ]
-        claim = f"At width {widest} pCN has more effective samples than {LABELS[name]}."
+        pairs = pcn.merge(widest[widest["sampler"] == name], on="step_size", suffixes=("", "_other"))
+        wins = [win for one in STATISTICS for win in pairs[f"{one}.best"] > pairs[f"{one}.best_other"]]
+        claim = f"At width {widest['width'].max()} pCN has more effective samples than {LABELS[name]}."
         judge(claim, wins, "Step sizes of at least 0.1, weights and predictions.")
     for name, change in (("pcn", "improves"), ("lmc", "gets worse"), ("underdamped", "gets worse")):
-        ends = [row["mean"][-1] for row in find(rhat_rows, sampler=name)]
-        better = [(ends[-1] < ends[0]) == (change == "improves")] if len(ends) > 1 else []
-        judge(f"R-hat of {LABELS[name]} {change} with the width.", better)
+        chains = cells[(cells["chains"] > 1) & (cells["sampler"] == name)]
+        if len(chains) > 1:
+            ends = chains["rhat.mean"].str[-1]
+            better = (ends.iloc[-1] < ends.iloc[0]) == (change == "improves")
+            judge(f"R-hat of {LABELS[name]} {change} with the width.", [better])
     return judged
 
 
-def _falls(rows: list[Row]) -> list[bool]:
+def _falls(rates: pd.Series) -> list[bool]:
     """Whether acceptance falls from each width to the next after its largest value, if it ever exceeds 0.05."""
-    rates = [row["acceptance"] for row in rows]
-    if len(rates) < 2 or max(rates) <= 0.05:
-        return []
-    return [b < a + 0.01 for a, b in itertools.pairwise(rates[rates.index(max(rates)) :])]
+    return list(rates.diff().loc[rates.idxmax() :].iloc[1:] < 0.01) if rates.max() > 0.05 else []

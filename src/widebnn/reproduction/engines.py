@@ -18,9 +18,6 @@ from widebnn import names
 from widebnn.compilation import keep_compiled_in
 from widebnn.errors import WidebnnError, check_choice, check_integer
 
-ATTEMPTS = 3
-"""How often a job is run that ends in an unexpected error or whose process is lost."""
-
 
 @dataclasses.dataclass
 class Engine:
@@ -30,8 +27,6 @@ class Engine:
     stop: Callable[[], Any]
     at_once: int | None = None
     """How many jobs to submit at a time, None for all."""
-    attempts: int = ATTEMPTS
-    """How often to submit a job that fails: once where the engine itself retries."""
 
 
 @contextlib.contextmanager
@@ -75,7 +70,7 @@ def _start_worker(compiled: str) -> None:
 
 @contextlib.contextmanager
 def ray_engine(address: str | None = None) -> Iterator[Engine]:
-    """Run jobs on a Ray cluster, which itself retries jobs that fail or whose process or machine is lost.
+    """Run jobs on a Ray cluster.
 
     Args:
         address: ``HOST:PORT`` of the cluster or ``auto``; by default a cluster is started on this machine.
@@ -91,11 +86,22 @@ def ray_engine(address: str | None = None) -> Iterator[Engine]:
     except ImportError:
         raise WidebnnError("the engine 'ray' needs Ray: pip install 'widebnn[ray]'.") from None
     if own := not ray.is_initialized():
-        _connect(ray, address)
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+        quiet |= {"include_dashboard": False} if address is None else {}
+        quiet |= {"_node_ip_address": "127.0.0.1"} if (address or "127.0.0.1").startswith("127.0.0.1") else {}
+        host, _, port = (address or "").rpartition(":")
+        try:
+            if host and "/" not in host and port.isdigit():
+                # Ray itself would try for minutes and then end the process.
+                socket.create_connection((host, int(port)), 10).close()
+            ray.init(address=address, **quiet)
+        except (RuntimeError, ValueError, OSError, OverflowError) as error:
+            reason = (str(error).splitlines() or ["no answer"])[0]
+            raise WidebnnError(f"there is no Ray cluster at {address} ({reason}); start one with ray start.") from None
     flags = {name: os.environ[name] for name in ("XLA_FLAGS", "NPROC") if name in os.environ}
     options: dict[str, Any] = {"runtime_env": {"env_vars": flags}} if flags else {}
-    options |= {"num_cpus": 1, "max_retries": ATTEMPTS - 1, "retry_exceptions": True}
-    task: Any = ray.remote(**options)(lambda function, *rest: function(*rest))
+    task: Any = ray.remote(num_cpus=1, max_retries=0, **options)(lambda function, *rest: function(*rest))
     running: list[Any] = []
 
     def submit(*call: Any) -> concurrent.futures.Future[Any]:
@@ -103,26 +109,10 @@ def ray_engine(address: str | None = None) -> Iterator[Engine]:
         return running[-1].future()
 
     try:
-        yield Engine(submit, lambda: [ray.cancel(reference) for reference in running], attempts=1)
+        yield Engine(submit, lambda: [ray.cancel(reference) for reference in running])
     finally:
         if own:
             ray.shutdown()
-
-
-def _connect(ray: Any, address: str | None) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
-    options |= {"include_dashboard": False} if address is None else {}
-    options |= {"_node_ip_address": "127.0.0.1"} if (address or "127.0.0.1").startswith("127.0.0.1") else {}
-    host, _, port = (address or "").rpartition(":")
-    try:
-        if host and "/" not in host and port.isdigit():
-            # Ray itself would try for minutes and then end the process.
-            socket.create_connection((host, int(port)), 10).close()
-        ray.init(address=address, **options)
-    except (RuntimeError, ValueError, OSError, OverflowError) as error:
-        reason = (str(error).splitlines() or ["no answer"])[0]
-        raise WidebnnError(f"there is no Ray cluster at {address} ({reason}); start one with ray start.") from None
 
 
 def engine_named(name: str, workers: int | None = None, address: str | None = None) -> Any:

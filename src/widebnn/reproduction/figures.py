@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
-from widebnn.reproduction.analysis import STATISTICS, Row, best_ess, find, is_main
-from widebnn.reproduction.cells import LABELS, cell_of
+from widebnn.figures import size_axis
+from widebnn.reproduction.analysis import STATISTICS, main_cells
+from widebnn.reproduction.cells import LABELS, Cell
 from widebnn.reproduction.diagnostics import principal_traces
 from widebnn.reproduction.published import VALUES, WIDTHS
 
@@ -31,35 +32,24 @@ FLOOR = 1e-4
 """Smallest number of effective samples that is shown on a logarithmic axis."""
 
 
-def draw_figures(rows: list[Row], results: list[xr.Dataset], rhat: list[Row], published: bool) -> dict[str, Figure]:
-    """Draw every figure that the finished cells allow; ``published`` adds the paper's numbers."""
+def draw_figures(cells: pd.DataFrame, results: Mapping[Cell, xr.Dataset], published: bool) -> dict[str, Figure]:
+    """Draw every figure that the finished cells (``cell_table``) allow; ``published`` adds the paper's numbers."""
     drawn: dict[str, Figure] = {}
-    main = [row for row in rows if is_main(row)]
-    sizes = sorted({row["step_size"] for row in main}, reverse=True)
-    if main:
+    main, chains = main_cells(cells), cells[cells["chains"] > 1]
+    single = cells[(cells["chains"] == 1) & (cells["depth"] == 1)]
+    sizes = sorted(main["step_size"].unique(), reverse=True)
+    if sizes:
         drawn["acceptance"] = _width_figure(main, sizes, ("acceptance",), published)
         drawn["ess"] = _width_figure(main, sizes, STATISTICS, published)
-    if rhat:
-        drawn["rhat"] = _rhat_figure(rhat)
+    if len(chains):
+        drawn["rhat"] = _rhat_figure(chains)
     for size in sizes:
         drawn[f"traces-{size:g}"] = _traces_figure(results, size)
-    if any(row["sampler"] in ("hilbert_hmc", "elliptical_slice") for row in rows):
-        drawn["speed"] = _speed_figure(rows)
-    if any(row.get("limit") for row in rows):
-        drawn["distance"] = _distance_figure(find([row for row in rows if row.get("limit")], sampler="hilbert_hmc"))
+    if single["sampler"].isin(["hilbert_hmc", "elliptical_slice"]).any():
+        drawn["speed"] = _speed_figure(single)
+    if "limit.mean" in cells:
+        drawn["distance"] = _distance_figure(cells.dropna(subset="limit.mean"))
     return drawn
-
-
-def size_axis(axis: Axes, sizes: Iterable[int], label: str = "width (hidden units)", log_y: bool = True) -> None:
-    """A logarithmic axis of these sizes, with a grid."""
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(list(sizes), [str(size) for size in sizes])
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.set_xlabel(label)
-    if log_y:
-        axis.set_yscale("log")
-    axis.grid(color="#dddddd", linewidth=0.8)
-    axis.set_axisbelow(True)
 
 
 def legend(figure: Figure, axes: Any) -> Figure:
@@ -77,25 +67,23 @@ def _panels(rows: int, columns: int, width: float, height: float, **options: Any
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def _line(axis: Axes, rows: list[Row], values: Iterable[float], sampler: str) -> None:
+def _line(axis: Axes, values: pd.Series, sampler: str, **changed: Any) -> None:
+    """Numbers of a sampler by width."""
     colour, marker = STYLES[sampler]
-    style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 6, "linewidth": 1.8}
-    axis.plot([row["width"] for row in rows], list(values), label=LABELS[sampler], **style)
+    style: dict[str, Any] = {"marker": marker, "markersize": 6, "linewidth": 1.8, "label": LABELS[sampler]}
+    axis.plot(values.index, values, color=colour, **style | changed)
 
 
-def _published(axis: Axes, quantity: str, here: list[Row], size: float, floor: float) -> None:
+def _published(axis: Axes, quantity: str, samplers: set[str], size: float, floor: float) -> None:
     """Published values as hollow markers."""
-    ours = {"underdamped": "lmc", "pcnl_published": "pcnl"}
-    samplers = {ours.get(row["sampler"], row["sampler"]) for row in here}
-    for sampler in ("lmc", "pcn", "pcnl"):
-        if sampler in samplers and (values := VALUES.get((quantity, sampler, size))):
-            colour, marker = STYLES[sampler]
-            style: dict[str, Any] = {"marker": marker, "markersize": 10, "mfc": "none", "mec": colour, "ls": "none"}
+    for sampler, ours in {"lmc": {"lmc", "underdamped"}, "pcn": {"pcn"}, "pcnl": {"pcnl", "pcnl_published"}}.items():
+        if ours & samplers and (values := VALUES.get((quantity, sampler, size))):
             label = f"{LABELS[sampler].split(' (')[0]}, published"
-            axis.plot(WIDTHS[quantity], np.maximum(values, floor), label=label, **style)
+            shown = pd.Series(values, WIDTHS[quantity]).clip(floor)
+            _line(axis, shown, sampler, label=label, linestyle="none", markersize=10, markerfacecolor="none")
 
 
-def _width_figure(main: list[Row], sizes: list[float], quantities: tuple[str, ...], published: bool) -> Figure:
+def _width_figure(main: pd.DataFrame, sizes: list[float], quantities: tuple[str, ...], published: bool) -> Figure:
     """Figures 1 and 2: acceptance, or effective samples per stored draw, against width, one panel per step size.
 
     Dotted lines are effective samples by the paper's own definition.
@@ -105,16 +93,16 @@ def _width_figure(main: list[Row], sizes: list[float], quantities: tuple[str, ..
     figure, axes = _panels(len(quantities), len(sizes), 4.2, 1.2 + 3.6 * len(quantities), sharey="row")
     for line, quantity in zip(axes, quantities, strict=True):
         for axis, size in zip(line, sizes, strict=True):
-            for sampler, (colour, _) in STYLES.items():
-                if here := find(main, sampler=sampler, step_size=size):
-                    shown = [row[quantity] if are_rates else best_ess(row, quantity) for row in here]
-                    _line(axis, here, np.maximum(shown, floor), sampler)
+            here = main[main["step_size"] == size].set_index("width")
+            for sampler in STYLES:
+                if len(own := here[here["sampler"] == sampler]):
+                    _line(axis, own[quantity if are_rates else f"{quantity}.best"].clip(floor), sampler)
                     if not are_rates:
-                        own = np.maximum([row[quantity]["ess"] for row in here], floor)
-                        axis.plot([row["width"] for row in here], own, color=colour, linewidth=0.9, linestyle=":")
+                        shown = own[f"{quantity}.ess"].clip(floor)
+                        _line(axis, shown, sampler, marker="", linewidth=0.9, linestyle=":", label="")
             if published:
-                _published(axis, quantity, find(main, step_size=size), size, floor)
-            size_axis(axis, sorted({row["width"] for row in main}), log_y=not are_rates)
+                _published(axis, quantity, set(here["sampler"]), size, floor)
+            size_axis(axis, main["width"].unique(), log_y=not are_rates)
             axis.set_title(f"{quantity}, step size {size:g}")
         line[0].set_ylabel("acceptance rate" if are_rates else "effective samples per stored draw")
     if are_rates:
@@ -122,16 +110,16 @@ def _width_figure(main: list[Row], sizes: list[float], quantities: tuple[str, ..
     return legend(figure, axes)
 
 
-def _rhat_figure(rows: list[Row]) -> Figure:
+def _rhat_figure(chains: pd.DataFrame) -> Figure:
     """R-hat of three chains against the number of steps, one panel per width."""
-    widths = sorted({row["width"] for row in rows})
+    widths = chains.groupby("width")
     figure, axes = _panels(1, len(widths), 3.6, 4.4, sharey=True)
-    for axis, width in zip(axes[0], widths, strict=True):
-        for row in find(rows, width=width):
-            colour, marker = STYLES[row["sampler"]]
-            mean, std = np.array(row["mean"]), np.array(row["std"])
-            axis.fill_between(row["steps"], np.maximum(mean - std, 1.0), mean + std, color=colour, alpha=0.15, lw=0)
-            axis.plot(row["steps"], mean, color=colour, marker=marker, label=LABELS[row["sampler"]])
+    for axis, (width, here) in zip(axes[0], widths, strict=True):
+        for _, row in here.iterrows():
+            values = pd.DataFrame({name: row[f"rhat.{name}"] for name in ("mean", "std")}, row["rhat.steps"])
+            low, high = (values["mean"] - values["std"]).clip(1.0), values.sum(axis=1)
+            axis.fill_between(values.index, low, high, color=STYLES[row["sampler"]][0], alpha=0.15, lw=0)
+            _line(axis, values["mean"], row["sampler"])
         axis.axhline(1.2, color="#444444", linestyle="--", linewidth=1, label="1.2")
         axis.set(title=f"width {width}", xlabel="steps", yscale="log")
         axis.grid(color="#dddddd", linewidth=0.8)
@@ -139,10 +127,10 @@ def _rhat_figure(rows: list[Row]) -> Figure:
     return legend(figure, axes)
 
 
-def _traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
+def _traces_figure(results: Mapping[Cell, xr.Dataset], step_size: float) -> Figure:
     """The first two principal components of the iterates against the step, samplers x widths."""
-    main = [(cell, stored) for stored in results if (cell := cell_of(stored)).chains == 1 and cell.depth == 1]
-    cells = {(cell.sampler, cell.width): stored for cell, stored in main if cell.step_size == step_size}
+    main = [cell for cell in results if (cell.chains, cell.depth, cell.step_size) == (1, 1, step_size)]
+    cells = {(cell.sampler, cell.width): results[cell] for cell in main}
     samplers = [name for name in STYLES if any(key[0] == name for key in cells)]
     widths = sorted({width for _, width in cells})
     figure, axes = _panels(len(samplers), len(widths), 2.7, 1.9 * len(samplers) + 0.8, sharex="col")
@@ -163,34 +151,31 @@ def _traces_figure(results: list[xr.Dataset], step_size: float) -> Figure:
     return legend(figure, axes)
 
 
-def _speed_figure(rows: list[Row]) -> Figure:
+def _speed_figure(single: pd.DataFrame) -> Figure:
     """Beyond the paper: effective samples per second, the best step size of each sampler."""
-    main = [row for row in rows if row["chains"] == 1 and row["depth"] == 1]
-    widths = sorted({row["width"] for row in main})
     figure, axes = _panels(1, 2, 4.7, 4.8, sharey=True)
     for axis, statistic in zip(axes[0], STATISTICS, strict=True):
+        best = single.groupby(["sampler", "width"])[f"{statistic}.ess_per_second"].max().clip(FLOOR)
         for sampler in STYLES:
-            groups = [here for width in widths if (here := find(main, sampler=sampler, width=width))]
-            if groups:
-                best = [max(row[statistic]["ess_per_second"] for row in here) for here in groups]
-                _line(axis, [here[0] for here in groups], np.maximum(best, FLOOR), sampler)
-        size_axis(axis, widths)
+            if sampler in best:
+                _line(axis, best[sampler], sampler)
+        size_axis(axis, single["width"].unique())
         axis.set_title(f"{statistic}, best step size of each sampler")
     axes[0, 0].set_ylabel("effective samples per second (mean of 100 projections)")
     return legend(figure, axes)
 
 
-def _distance_figure(rows: list[Row]) -> Figure:
+def _distance_figure(cells: pd.DataFrame) -> Figure:
     """Beyond the paper: how far the posterior is from N(0, I) and from the infinite-width posterior."""
-    widths = [row["width"] for row in rows]
+    cells = cells.set_index("width")
     figure, axes = _panels(1, 2, 4.7, 4.4)
     left, right = axes[0]
-    _line(left, rows, (row["jeffreys"] for row in rows), "hilbert_hmc")
-    _line(right, rows, (row["limit"]["mean"] for row in rows), "hilbert_hmc")
-    errors = [1 / np.sqrt(row["steps"] / row["thin"]) for row in rows]
-    right.plot(widths, errors, color="#777777", ls="--", label="Monte Carlo error of as many independent draws")
+    _line(left, cells["jeffreys"], "hilbert_hmc")
+    _line(right, cells["limit.mean"], "hilbert_hmc")
+    errors = (cells["steps"] / cells["thin"]) ** -0.5
+    right.plot(errors, color="#777777", ls="--", label="Monte Carlo error of as many independent draws")
     for axis in (left, right):
-        size_axis(axis, widths)
+        size_axis(axis, cells.index)
         axis.yaxis.set_major_formatter("{x:g}")
         low, high = axis.get_ylim()
         if high < 10 * low:  # with no power of ten in sight, label the ticks between

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +19,7 @@ from widebnn.names import Reproduction
 from widebnn.reproduction.cells import Cell, data_checksum, run_cell
 from widebnn.reproduction.engines import Engine, local_engine
 from widebnn.reproduction.published import RHAT_STEP_SIZE
-from widebnn.reproduction.sweep import sweep
+from widebnn.reproduction.sweeps import sweep
 
 EXPERIMENTS = tuple(name for name in get_args(Reproduction) if name != "all")
 PAPER_SAMPLERS = ("lmc", "underdamped", "pcn", "pcnl")
@@ -125,7 +125,7 @@ def run_grid(
     cells: list[Cell],
     dataset: Dataset,
     folder: Path,
-    say: Callable[[str], Any] | None = None,
+    progress: bool | None = None,
     engine: Engine | None = None,
 ) -> dict[str, xr.Dataset]:
     """Run the cells that are not finished, see ``widebnn.reproduction.sweep``.
@@ -134,7 +134,7 @@ def run_grid(
         cells: From ``plan``.
         dataset: What all of them are run on.
         folder: Where results are kept.
-        say: As for ``widebnn.reproduction.sweep``.
+        progress: As for ``widebnn.reproduction.sweep``.
         engine: By default processes of this machine, half as many as it has cores.
 
     Returns:
@@ -143,7 +143,7 @@ def run_grid(
     # Cells of one kind follow each other: they share compiled programs and where they start.
     ordered = sorted(cells, key=lambda cell: (cell.kind, cell.work))
     with contextlib.nullcontext(engine) if engine is not None else local_engine() as chosen:
-        return sweep(with_data(ordered, dataset), functools.partial(_run_one, dataset), folder, chosen, say)
+        return sweep(with_data(ordered, dataset), functools.partial(_run_one, dataset), folder, chosen, progress)
 
 
 def with_data(cells: Iterable[Cell], dataset: Dataset) -> dict[str, Cell]:

@@ -10,23 +10,15 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
+import pandas as pd
 import xarray as xr
 from markdown_it import MarkdownIt
 
 from widebnn.data import Dataset
 from widebnn.diagnostics.summary import installed_versions
-from widebnn.reproduction.analysis import (
-    STATISTICS,
-    Row,
-    compare,
-    distance_from_limit,
-    find,
-    rhat_against_steps,
-    summarise_cells,
-)
-from widebnn.reproduction.cells import LABELS, NOISE, cell_of
+from widebnn.reproduction.analysis import STATISTICS, Row, cell_table, compare, summarise_cells
+from widebnn.reproduction.cells import LABELS, NOISE, Cell
 from widebnn.reproduction.claims import claims
 from widebnn.reproduction.figures import draw_figures
 from widebnn.reproduction.grid import Scale
@@ -67,18 +59,14 @@ CELL_COLUMNS = {
 }
 
 
-def write_report(folder: Path, results: dict[str, xr.Dataset], dataset: Dataset, scale: Scale, config: Row) -> Row:
+def write_report(folder: Path, results: Mapping[Cell, xr.Dataset], dataset: Dataset, scale: Scale, config: Row) -> Row:
     """Write figures (PNG and PDF), summary.json and report.html of finished cells; return the summary."""
-    stored = list(results.values())
-    rows = summarise_cells(stored)
-    for row, each in zip(rows, stored, strict=True):
-        if "jeffreys" in row:
-            row["limit"] = distance_from_limit(each, dataset)
-    rhat = [rhat_against_steps(each, scale.rhat_steps) for each in stored if cell_of(each).chains > 1]
-    compared = compare(rows, rhat) if _is_paper_data(config) else []
-    summary = {"config": config, "scale": dataclasses.asdict(scale), "cells": rows, "rhat": rhat, "compared": compared}
-    summary |= {"claims": claims(rows, rhat), "versions": installed_versions()}
-    figures = draw_figures(rows, stored, rhat, _is_paper_data(config))
+    rows = summarise_cells(results, dataset, scale.rhat_steps)
+    cells = cell_table(rows)
+    compared = compare(cells) if _is_paper_data(config) else []
+    summary = {"config": config, "scale": dataclasses.asdict(scale), "cells": rows, "compared": compared}
+    summary |= {"claims": claims(cells), "versions": installed_versions()}
+    figures = draw_figures(cells, results, _is_paper_data(config))
     with output(folder):
         for (name, figure), kind in itertools.product(figures.items(), ("png", "pdf")):
             content = io.BytesIO()
@@ -97,13 +85,12 @@ def _report_page(summary: Row, figures: Mapping[str, str]) -> str:
     shown = [[name, ", ".join(map(str, v)) if isinstance(v, tuple) else str(v)] for name, v in settings.items()]
     parts = [INTRODUCTION, f"## Settings\n\n{table(['setting', 'value'], shown, '---')}"]
     parts += results_sections(summary, figures)
-    header = ["cell", "acceptance", "ms/step", *CELL_COLUMNS.values()]
+    cells = cell_table(summary["cells"]).set_index("cell")
     for statistic in STATISTICS:
-        rows = [
-            [row["cell"], *map(number, [row["acceptance"], row["ms_per_step"], *map(row[statistic].get, CELL_COLUMNS)])]
-            for row in summary["cells"]
-        ]
-        parts.append(f"## All cells: {statistic}\n\n{table(header, rows)}")
+        names = {f"{statistic}.{name}": label for name, label in CELL_COLUMNS.items()}
+        names = {"acceptance": "acceptance", "ms_per_step": "ms/step"} | names
+        shown = cells.reindex(columns=list(names)).rename(columns=names)
+        parts.append(f"## All cells: {statistic}\n\n{_numbers('cell', shown)}")
     return "\n\n".join([*parts, f"{NOTES}{versions(summary)}; seed {summary['config']['seed']}.\n"])
 
 
@@ -117,63 +104,50 @@ def results_sections(summary: Row, figures: Mapping[str, str], reasons: str = ""
     captions = {name: CAPTIONS[name.split("-")[0]].format(hollow=hollow, size=name[7:]) for name in figures}
     parts.append("\n\n".join(["## Figures", *(f"![{captions[name]}]({path})" for name, path in figures.items())]))
     if summary["compared"]:
-        parts.append(f"## Published numbers and ours\n\n{_nearness(summary['compared'])}")
-        parts += [_published_section(summary["compared"], quantity) for quantity in QUANTITIES]
-    return [*parts, *([reasons] if reasons else []), _beyond_section(summary["cells"])]
+        compared = pd.DataFrame(summary["compared"])
+        parts.append(f"## Published numbers and ours\n\n{_nearness(compared)}")
+        parts += [_published_section(compared, quantity) for quantity in QUANTITIES]
+    return [*parts, *([reasons] if reasons else []), _beyond_section(cell_table(summary["cells"]))]
 
 
-def _nearness(rows: list[Row]) -> str:
+def _nearness(compared: pd.DataFrame) -> str:
     """How far our acceptance rates are from the published ones."""
-    names = [row["ours_sampler"] if row["quantity"] == "acceptance" else "" for row in rows]
-    judged = [row for wanted in WITHIN for name, row in zip(names, rows, strict=True) if name == wanted]
-    far = [
+    rates = compared[(compared["quantity"] == "acceptance") & compared["ours_sampler"].isin(list(WITHIN))]
+    far = rates[(rates["ours"] - rates["value"]).abs() > rates["ours_sampler"].map(WITHIN)]
+    limits = " and ".join(f"{limit:g} ({LABELS[sampler]})" for sampler, limit in WITHIN.items())
+    text = f"{len(rates) - len(far)} of {len(rates)} acceptance rates are within {limits} of the published curve."
+    lines = [
         f"- {LABELS[row['ours_sampler']]} at step size {row['step_size']:g}, width {row['width']}: "
         f"published {row['value']:g}, ours {row['ours']:.3f}"
-        for row in judged
-        if abs(row["ours"] - row["value"]) > WITHIN[row["ours_sampler"]]
+        for row in far.to_dict("records")
     ]
-    limits = " and ".join(f"{limit:g} ({LABELS[sampler]})" for sampler, limit in WITHIN.items())
-    text = f"{len(judged) - len(far)} of {len(judged)} acceptance rates are within {limits} of the published curve."
-    return text + (" The others:\n\n" + "\n".join(far) if far else "")
+    return text + (" The others:\n\n" + "\n".join(lines) if lines else "")
 
 
-def _published_section(rows: list[Row], quantity: str) -> str:
+def _published_section(compared: pd.DataFrame, quantity: str) -> str:
     """Published values and ours, one line per sampler and step size, widths across."""
-    here = [row for row in rows if row["quantity"] == quantity]
-    widths = sorted({row["width"] for row in here})
+    here = compared[compared["quantity"] == quantity].set_index("width")
     kinds = {"pooled": "pooled", "ours": "paper's definition"} if quantity in STATISTICS else {"ours": "ours"}
-    lines: dict[str, list[str]] = {}
-
-    def add(label: str, key: str, **wanted: Any) -> None:
-        values = {row["width"]: row.get(key) for row in find(here, **wanted)}
-        if any(value is not None for value in values.values()):
-            lines[label] = [label, *(number(values.get(width)) for width in widths)]
-
-    for row in here:
-        size, name = row["step_size"], row["ours_sampler"]
-        published = f"**{LABELS[row['sampler']].split(' (')[0]}, {size:g}, published**"
-        add(published, "value", sampler=row["sampler"], step_size=size)
-        for key, kind in kinds.items():
-            add(f"{LABELS[name]}, {size:g}, {kind}", key, ours_sampler=name, step_size=size)
-    return f"### {QUANTITIES[quantity]}\n\n{table(['sampler, step size', *map(str, widths)], lines.values())}"
+    lines: dict[str, pd.Series] = {}
+    for (sampler, size, name), group in here.groupby(["sampler", "step_size", "ours_sampler"], sort=False):
+        lines[f"**{LABELS[sampler].split(' (')[0]}, {size:g}, published**"] = group["value"]
+        lines |= {f"{LABELS[name]}, {size:g}, {kind}": group[key] for key, kind in kinds.items()}
+    shown = pd.DataFrame(lines).T.dropna(how="all").sort_index(axis=1)
+    return f"### {QUANTITIES[quantity]}\n\n{_numbers('sampler, step size', shown)}"
 
 
-def _beyond_section(rows: list[Row]) -> str:
+def _beyond_section(cells: pd.DataFrame) -> str:
     """Effective samples per second, and depth."""
-    flat = [row for row in rows if row["chains"] == 1 and row["depth"] == 1]
-    widths = sorted({row["width"] for row in flat})
+    single = cells[cells["chains"] == 1]
+    flat, deep = single[single["depth"] == 1], single[single["depth"] > 1].sort_values(["depth", "sampler"])
+    best = flat.pivot_table("predictions.ess_per_second", "sampler", "width", "max", sort=False).sort_index(axis=1)
+    header = "effective samples of predictions per second, best step size"
+    parts = ["## Beyond the paper", _numbers(header, best.rename(index=LABELS))]
     lines = []
-    for sampler in dict.fromkeys(row["sampler"] for row in flat):
-        groups = (find(flat, sampler=sampler, width=width) for width in widths)
-        best = [max((row["predictions"]["ess_per_second"] for row in here), default=None) for here in groups]
-        lines.append([LABELS[sampler], *map(number, best)])
-    header = ["effective samples of predictions per second, best step size", *map(str, widths)]
-    parts = ["## Beyond the paper", table(header, lines)]
-    lines = []
-    for row in sorted((row for row in rows if row["depth"] > 1), key=lambda row: (row["depth"], row["sampler"])):
-        size = "" if row["step_size"] is None else f", {row['step_size']:g}"
+    for row in deep.to_dict("records"):
+        size = f", {row['step_size']:g}" if row["step_size"] > 0 else ""
         label = f"{row['depth']} hidden layers, {LABELS[row['sampler']]}{size}"
-        lines.append([label, str(row["width"]), *map(number, (row["acceptance"], row["predictions"]["ess_per_step"]))])
+        lines.append([label, str(row["width"]), number(row["acceptance"]), number(row["predictions.ess_per_step"])])
     if lines:
         parts.append(table(["depth, sampler, step size", "width", "acceptance", "ESS per step, predictions"], lines))
     return "\n\n".join(parts)
@@ -200,6 +174,12 @@ def table(header: list[str], rows: Iterable[list[str]], alignment: str = "---:")
     """A Markdown table, first column left, the others as given."""
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (header, *rows)]
     return "\n".join([lines[0], "|---" + f"|{alignment}" * (len(header) - 1) + "|", *lines[1:]])
+
+
+def _numbers(corner: str, frame: pd.DataFrame) -> str:
+    """A table of numbers in Markdown, with the names of its rows in the first column."""
+    rows = ([name, *map(number, values)] for name, *values in frame.itertuples(name=None))
+    return table([corner, *map(str, frame.columns)], rows)
 
 
 def number(value: float | None) -> str:

@@ -42,21 +42,19 @@ class Record(NamedTuple):
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, lasting: bool = True) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """A new file with a random name that replaces ``path`` in the end: fsync, rename, fsync of the folder.
 
     Nothing that somebody put into the folder is written through; a link at ``path`` is replaced and not followed. After
-    an error the old file is as it was. ``lasting=False`` leaves out fsync, for files that nobody needs after a crash.
+    an error the old file is as it was.
     """
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}.tmp")
     try:
         temporary.touch(exist_ok=False)
         yield temporary
-        if lasting:
-            _sync(temporary)
+        _sync(temporary)
         os.replace(temporary, path)
-        if lasting:
-            _sync(path.parent)
+        _sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -71,9 +69,9 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_bytes(path: Path, data: bytes | memoryview, *, lasting: bool = True) -> None:
+def write_bytes(path: Path, data: bytes | memoryview) -> None:
     """Replace a file atomically; see ``replacing``."""
-    with replacing(path, lasting=lasting) as temporary:
+    with replacing(path) as temporary:
         temporary.write_bytes(data)
 
 
@@ -167,7 +165,7 @@ def write_record(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.
 
 
 def read_record(path: Path, kind: str) -> Record:
-    """Read a record of a kind and verify its checksum; its arrays are read-only.
+    """Read a record of a kind and verify its checksum.
 
     Raises:
         DamageError: It is missing, corrupted, or no record of that kind.
@@ -183,7 +181,17 @@ def read_record(path: Path, kind: str) -> Record:
     if data[-DIGITS:] != checksum.encode():
         raise DamageError(f"the checksum of {path.name} is wrong")
     try:
-        header, arrays = _contents(data)
+        members = zipfile.ZipFile(io.BytesIO(data)).infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise ValueError("it is compressed")
+        if sum(member.file_size for member in members) > len(data):
+            raise ValueError("it claims to be larger than it is")
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            header = dict(json.loads(archive[HEADER]))
+            arrays = {name: archive[name] for name in archive.files if name != HEADER}
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+            raise ValueError("it has what is not an array")
+        json.dumps(header, allow_nan=False)  # NaN and infinities are not JSON
         if header.get("kind") != kind:
             raise ValueError(f"it is not a record of kind {kind}")
     # The checksum is right, so somebody wrote this on purpose: no list of what may be wrong would be complete.
@@ -192,48 +200,22 @@ def read_record(path: Path, kind: str) -> Record:
     return Record(header, arrays, checksum)
 
 
-def _contents(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = archive.infolist()
-        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-            raise ValueError("it is compressed")
-        if sum(member.file_size for member in members) > len(data):
-            raise ValueError("it claims to be larger than it is")
-        header = json.loads(archive.read(HEADER))
-        json.dumps(header, allow_nan=False)  # NaN and infinities are not JSON
-        names = [member.filename for member in members if member.filename != HEADER]
-        return dict(header), {name.removesuffix(".npy"): _array(archive.read(name)) for name in names}
-
-
-def _array(data: bytes) -> np.ndarray:
-    """A .npy file in memory; numpy.load would allocate what the file claims before reading it."""
-    stream = io.BytesIO(data)
-    np.lib.format.read_magic(stream)
-    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    if is_fortran:
-        raise ValueError("it has an array in another order")
-    return np.frombuffer(memoryview(data)[stream.tell() :], dtype).reshape(shape)
-
-
-def _checksum_lines(listing: Path, names: list[str]) -> dict[str, str]:
-    """A line of ``sha256sum`` for each file in the folder of ``listing``; nothing for one that is missing."""
-    lines = dict.fromkeys(names, "")
-    for path in (listing.parent / name for name in names):
-        if path.is_file():
-            with path.open("rb") as file:
-                lines[path.name] = f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n"
-    return lines
+def _checksum_line(path: Path) -> str:
+    """The line of ``sha256sum`` for a file."""
+    with path.open("rb") as file:
+        return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n"
 
 
 def write_checksums(listing: Path, names: list[str]) -> None:
     """List the SHA-256 of files in the folder of ``listing``, in the format of ``sha256sum -c``."""
-    write_bytes(listing, "".join(_checksum_lines(listing, names).values()).encode())
+    write_bytes(listing, "".join(_checksum_line(listing.parent / name) for name in names).encode())
 
 
 def damaged_files(listing: Path, names: list[str]) -> list[str]:
     """Which of the files are missing or not as they were listed; none if there is no listing."""
     if not listing.is_file():
         return []
+    paths = [listing.parent / name for name in names]
     with output(listing, "read", "repair the disk, then repeat the command"):
         listed = listing.read_text(errors="replace").splitlines(keepends=True)
-        return [name for name, line in _checksum_lines(listing, names).items() if line not in listed]
+        return [path.name for path in paths if not path.is_file() or _checksum_line(path) not in listed]

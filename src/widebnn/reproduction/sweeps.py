@@ -27,13 +27,16 @@ from widebnn.reproduction.engines import Engine
 from widebnn.runs.files import damaged_files, locked, output, write_bytes, write_checksums
 from widebnn.sampling.progress import display
 
+ATTEMPTS = 3
+"""How often a job is run that ends in an unexpected error or whose process is lost."""
+
 
 def sweep(
     jobs: Mapping[str, Any],
     run: Callable[[Any, Path, RichProgress], xr.Dataset],
     folder: Path,
     engine: Engine,
-    say: Callable[[str], Any] | None = None,
+    progress: bool | None = None,
 ) -> dict[str, xr.Dataset]:
     """Run all jobs that are not finished in ``folder``.
 
@@ -47,7 +50,7 @@ def sweep(
             ``store`` and ``progress`` to ``widebnn.sample``, which makes the job resumable and shows its progress.
         folder: Folder of the sweep; it is created.
         engine: From ``local_engine`` or ``ray_engine``.
-        say: Receives a line for each event; by default there are bars on a terminal and lines on stderr elsewhere.
+        progress: Whether to show bars; by default on terminals. False leaves out the line for each event, too.
 
     Returns:
         The results by name, without those of jobs that failed.
@@ -60,7 +63,9 @@ def sweep(
     attempts = dict.fromkeys(waiting, 0)
     running: dict[concurrent.futures.Future[Any], str] = {}
     work = {name: float(getattr(jobs[name], "work", 1.0)) for name in waiting}
-    with locked(folder / "cells"), (shown := _Display(work, len(jobs), folder, say)).bars:
+    with locked(folder / "cells"), (shown := _Display(work, folder, progress)).bars:
+        if len(waiting) < len(jobs):
+            shown.say(f"{len(jobs) - len(waiting)} of {len(jobs)} cells are finished already.")
         try:
             while waiting or running:
                 while waiting and (engine.at_once is None or len(running) < engine.at_once):
@@ -70,17 +75,20 @@ def sweep(
                 done, _ = concurrent.futures.wait(running, 0.3, concurrent.futures.FIRST_COMPLETED)
                 shown.update(running.values())
                 for future in done:
-                    name, result = running.pop(future), _outcome(future)
-                    if isinstance(result, xr.Dataset):
-                        found[name] = _save(path_of(folder, name), result.assign_attrs(job=repr(jobs[name])))
+                    name, error = running.pop(future), future.exception()
+                    if isinstance(error, KeyboardInterrupt):
+                        raise error
+                    error = getattr(error, "cause", None) or error  # Ray wraps what a job raised
+                    if error is None:
+                        found[name] = _save(path_of(folder, name), jobs[name], *future.result())
                     else:
-                        reason = [type(result).__name__, *str(result).strip().splitlines()][-1][:300]
-                        if not isinstance(result, WidebnnError) and attempts[name] < engine.attempts:
+                        reason = [type(error).__name__, *str(error).strip().splitlines()][-1][:300]
+                        if attempts[name] < ATTEMPTS and not isinstance(error, WidebnnError):
                             shown.say(f"{name} failed ({reason}) and is retried")
                             waiting.append(name)
                             continue
                         warnings.warn(f"{name} failed and is left out: {reason}", stacklevel=2)
-                    shown.finish(name, found[name] is not None)
+                    shown.finish(name)
         except BaseException:  # Ctrl-C, or a result that cannot be written
             engine.stop()
             concurrent.futures.wait(running, 10)
@@ -88,29 +96,14 @@ def sweep(
     return {name: stored for name, stored in found.items() if stored is not None}
 
 
-def _work(run: Any, job: Any, folder: Path, name: str) -> tuple[xr.Dataset | WidebnnError, list[str]]:
+def _work(run: Any, job: Any, folder: Path, name: str) -> tuple[xr.Dataset, list[str]]:
     """Run one job, in its process: its result and its warnings."""
     cells = folder / "cells"
     cells.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default", UserWarning)
-        try:
-            result = run(job, cells / f"{name}.run", _Recorded(cells / f"{name}.progress"))
-        except WidebnnError as error:  # returned, not raised: it would fail again
-            result = error
+        result = run(job, cells / f"{name}.run", _Recorded(cells / f"{name}.progress"))
     return result, [f"{name}: {each.message}" for each in caught if issubclass(each.category, UserWarning)]
-
-
-def _outcome(future: concurrent.futures.Future[Any]) -> xr.Dataset | BaseException:
-    try:
-        result, remarks = future.result()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # a lost process or machine, or anything that a job may raise
-        return getattr(error, "cause", None) or error  # Ray wraps what a job raised
-    for remark in remarks:
-        warnings.warn(remark, stacklevel=3)
-    return result
 
 
 def path_of(folder: Path, name: str) -> Path:
@@ -118,7 +111,11 @@ def path_of(folder: Path, name: str) -> Path:
     return folder / "cells" / f"{name}.nc"
 
 
-def _save(path: Path, stored: xr.Dataset) -> xr.Dataset:
+def _save(path: Path, job: Any, result: xr.Dataset, remarks: list[str]) -> xr.Dataset:
+    """Write the result of a job, repeat its warnings and remove its chains."""
+    for remark in remarks:
+        warnings.warn(remark, stacklevel=3)
+    stored = result.assign_attrs(job=repr(job))
     # The classic format is read by Python alone: the HDF5 library may hang on a file that was made for it.
     with output(path):
         write_bytes(path, stored.to_netcdf(engine="scipy"))
@@ -131,8 +128,7 @@ def _save(path: Path, stored: xr.Dataset) -> xr.Dataset:
 def load(folder: Path, name: str, job: Any) -> xr.Dataset | None:
     """Read a finished job; None if there is none, if it is corrupted or if it is the result of another job."""
     path = path_of(folder, name)
-    checksum = path.with_suffix(".sha256")
-    if not path.is_file() or not checksum.is_file():
+    if not path.is_file() or not (checksum := path.with_suffix(".sha256")).is_file():
         return None
     if damaged := damaged_files(checksum, [path.name]):
         message = f"{folder} is corrupted ({damaged[0]}): {name} is recomputed"
@@ -152,46 +148,46 @@ class _Recorded(RichProgress):
 
     def update(self, task_id: Any, **changes: Any) -> None:
         super().update(task_id, **changes)
-        if time.monotonic() - self._written > 1:
+        if time.monotonic() - self._written > 2:
             self._written = time.monotonic()
             task = self.tasks[self.task_ids.index(task_id)]
             state = [task.percentage / 100, f"{task.description}: {task.fields.get('note', '')}"]
             with contextlib.suppress(OSError):
-                write_bytes(self._path, json.dumps(state).encode(), lasting=False)
+                write_bytes(self._path, json.dumps(state).encode())
 
 
 class _Display:
-    """One display of a sweep: bars on a terminal, a line for each finished job elsewhere."""
+    """Bars for a sweep and its running jobs, and a line for each finished job."""
 
-    def __init__(self, work: dict[str, float], jobs: int, folder: Path, say: Any):
-        self.bars = display(None if say is None else False)
-        self.say = say or (lambda text: self.bars.console.print(text, highlight=False, soft_wrap=True))
-        self._lines = say is not None or not self.bars.console.is_terminal
-        self._work, self._total, self._folder = work, sum(work.values()), folder
-        self._began, self._done, self._count = time.perf_counter(), 0.0, 0
+    def __init__(self, work: dict[str, float], folder: Path, progress: bool | None):
+        self.bars, self._is_silent = display(progress), progress is False
+        self._work, self._folder, self._began = work, folder, time.monotonic()
+        self._finished: list[str] = []
         self._tasks: dict[str, Any] = {}
-        if jobs > len(work):
-            self.say(f"{jobs - len(work)} of {jobs} cells are finished already.")
-        self._all = self.bars.add_task("sweep", total=self._total or 1.0, note="")
+        self._all = self.bars.add_task("sweep", total=sum(work.values()) or 1.0, note="")
 
-    def update(self, names: Iterable[str]) -> None:
+    def say(self, line: str) -> None:
+        """A line above the bars."""
+        if not self._is_silent:
+            self.bars.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def update(self, running: Iterable[str]) -> None:
         """Show the progress of the running jobs."""
-        done = self._done
-        for name in names:
+        done = sum(self._work[name] for name in self._finished)
+        for name in running:
             with contextlib.suppress(OSError, ValueError):  # there is none yet
                 share, note = json.loads((self._folder / "cells" / f"{name}.progress").read_text())
                 if name not in self._tasks:
                     self._tasks[name] = self.bars.add_task(name, total=1.0, note="")
                 self.bars.update(self._tasks[name], completed=share, note=note)
                 done += self._work[name] * share
-        self.bars.update(self._all, completed=done, note=f"{self._count} of {len(self._work)} cells")
+        self.bars.update(self._all, completed=done, note=f"{len(self._finished)} of {len(self._work)} cells")
 
-    def finish(self, name: str, succeeded: bool) -> None:
+    def finish(self, name: str) -> None:
         """A job has a result, or has failed for good."""
-        self._done, self._count = self._done + self._work[name], self._count + 1
+        self._finished.append(name)
         if name in self._tasks:
             self.bars.remove_task(self._tasks.pop(name))
-        if self._lines and succeeded:
-            seconds = (self._total / self._done - 1) * (time.perf_counter() - self._began)
-            left = datetime.timedelta(seconds=round(seconds))
-            self.say(f"[{self._count} of {len(self._work)}, {left} left] {name}")
+        share = sum(self._work[one] for one in self._finished) / sum(self._work.values())
+        left = datetime.timedelta(seconds=round((1 / share - 1) * (time.monotonic() - self._began)))
+        self.say(f"[{len(self._finished)} of {len(self._work)}, {left} left] {name}")

@@ -104,7 +104,9 @@ def peers(target: widebnn.Target, position: Any) -> dict[str, Contender]:
     ellipse = blackjax.elliptical_slice(lambda v: target.log_likelihood(unravel(v)), **prior)
 
     def adapted(kernel, aim, first, most, burn_in, **options):
-        return Contender(tuned(kernel, acceptance_rate(aim, first, most, burn_in), burn_in), burn_in, **options)
+        return Contender(
+            tuned(lambda e, _: kernel(e), acceptance_rate(aim, first, most, burn_in), burn_in), burn_in, **options
+        )
 
     return {
         "BlackJAX MALA": adapted(mala, 0.574, 0.01, 2.0, 400, allow_double=False),

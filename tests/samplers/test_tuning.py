@@ -34,7 +34,7 @@ def test_short_burn_ins_find_the_order_of_magnitude(first):
     """From steps a hundred times too small or too large, in forty steps."""
     target = gaussian(30.0)
     tuner = acceptance_rate(0.8, first, most=100.0, burn_in=40)
-    algorithm = tuned(lambda e: widebnn.samplers.hmc(target.log_likelihood, e, num_steps=5), tuner, burn_in=40)
+    algorithm = tuned(lambda e, _: widebnn.samplers.hmc(target.log_likelihood, e, num_steps=5), tuner, burn_in=40)
 
     @jax.jit
     def run(key):
@@ -77,7 +77,7 @@ def test_pcn_takes_full_steps_where_everything_is_accepted():
 def test_a_tuned_sampler_after_burn_in_is_the_sampler_with_that_step_size():
     target = small_target("function")
     tuner = acceptance_rate(0.7, 0.3, 1.0, burn_in=20)
-    algorithm = tuned(lambda e: widebnn.samplers.mala(target.log_likelihood, e), tuner, burn_in=20)
+    algorithm = tuned(lambda e, _: widebnn.samplers.mala(target.log_likelihood, e), tuner, burn_in=20)
     state, step, found = algorithm.init(target.sample_reference(jax.random.key(0))), jax.jit(algorithm.step), []
     for t in range(30):
         state, _ = step(jax.random.key(t), state)

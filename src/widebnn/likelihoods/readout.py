@@ -7,8 +7,8 @@ With y = Psi theta + s e, theta and e standard normal, per output column:
     mu    = Sigma Psi' y / s^2 = Psi' K^-1 y
 
 Each quantity has a *dual* form that factors K and a *primal* form that factors I + Psi'Psi/s^2. They are equal; the
-smaller matrix is used (``form="auto"``). The evidence, which a chain evaluates at every step, has its Gram products in
-the dtype of Psi and everything after them in float64; the conditional, which is asked for once per draw, is in float64
+smaller matrix is used (``form="auto"``). The evidence, which a chain evaluates at every step, has its dual Gram product
+in the dtype of Psi and everything after it in float64; the conditional, which is asked for once per draw, is in float64
 throughout. Callers must be inside ``precision.double_precision()``. Where every row has its own noise, s is a vector:
 Psi and y are divided by it row by row, and then s is 1.
 """
@@ -81,8 +81,12 @@ def choose_form(n: int, p: int) -> str:
 
 
 def _gram(psi: jax.Array, form: str) -> jax.Array:
-    """Psi Psi' or Psi' Psi in the dtype of Psi, cast to float64; only its lower triangle is meant to be read."""
-    return (lower_gram(psi) if form == "dual" else lower_gram_of_columns(psi)).astype(jnp.float64)
+    """Psi Psi' in the dtype of Psi, or Psi' Psi, as float64; only the lower triangle is meant to be read.
+
+    With more rows than features there is little noise as a rule, and rounding of Psi' Psi in float32 would decide what
+    a chain accepts; with fewer the product is most of a step.
+    """
+    return lower_gram(psi).astype(jnp.float64) if form == "dual" else lower_gram_of_columns(psi.astype(jnp.float64))
 
 
 def _per_noise(rows: jax.Array, noise: Any) -> jax.Array:

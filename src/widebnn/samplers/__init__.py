@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from widebnn.errors import WidebnnError, check_choice
 from widebnn.samplers.algorithm import Info, Proposal, SamplingAlgorithm, metropolis
 from widebnn.samplers.elliptical_slice import elliptical_slice
-from widebnn.samplers.hilbert_hmc import hilbert_hmc
+from widebnn.samplers.hilbert_hmc import MOST_STEPS, SEARCH_STEPS, hilbert_hmc
 from widebnn.samplers.hmc import hmc, underdamped
 from widebnn.samplers.langevin import mala, pcnl
 from widebnn.samplers.pcn import pcn, rwmh
@@ -80,7 +80,14 @@ def build_sampler(name: str, log_likelihood: Any, burn_in: int = 0, **options: A
         if burn_in < 1:
             raise WidebnnError(f"sampler {name!r} needs a step_size, or a burn_in over which to tune one.")
         build(log_likelihood, step_size=0.1, **options)  # bad options are reported here, outside jit
-        tuner = TUNERS[name](burn_in)
-        return tuned(lambda step_size: build(log_likelihood, step_size=step_size, **options), tuner, burn_in)
+
+        def build_at(step_size: Any, is_tuning: Any) -> SamplingAlgorithm:
+            if name != "hilbert_hmc":
+                return build(log_likelihood, step_size=step_size, **options)
+            most = options.get("most_steps", MOST_STEPS)
+            shorter = {"most_steps": jnp.where(is_tuning, min(SEARCH_STEPS, most), most)}
+            return hilbert_hmc(log_likelihood, step_size, **(options | shorter))
+
+        return tuned(build_at, TUNERS[name](burn_in), burn_in)
     except TypeError as error:
         raise WidebnnError(f"sampler {name!r}: {str(error).split('() ', 1)[-1]}.") from None

@@ -40,17 +40,19 @@ class Tuner(NamedTuple):
     """The step size to keep."""
 
 
-def tuned(build: Callable[[jax.Array], SamplingAlgorithm], tuner: Tuner, burn_in: int) -> SamplingAlgorithm:
-    """``build(step_size)`` with the step size tuned over the first ``burn_in`` steps."""
+def tuned(build: Callable[..., SamplingAlgorithm], tuner: Tuner, burn_in: int) -> SamplingAlgorithm:
+    """``build(step_size, is_tuning)`` with the step size tuned over the first ``burn_in`` steps."""
 
     def init(position: Any) -> TunedState:
         start = tuner.init()
-        return TunedState(build(jnp.asarray(0.1)).init(position), start, jnp.zeros((), jnp.int32), tuner.final(start))
+        return TunedState(
+            build(jnp.asarray(0.1), True).init(position), start, jnp.zeros((), jnp.int32), tuner.final(start)
+        )
 
     def step(key: jax.Array, state: TunedState) -> tuple[TunedState, Info]:
         adapting = state.steps < burn_in
         step_size = jnp.where(adapting, tuner.exploring(state.tuner, state.steps), state.step_size)
-        inner, info = build(step_size).step(key, state.inner)
+        inner, info = build(step_size, adapting).step(key, state.inner)
         updated = tuner.update(state.tuner, step_size, info)
         memory = jax.tree.map(lambda new, old: jnp.where(adapting, new, old), updated, state.tuner)
         return TunedState(inner, memory, state.steps + 1, tuner.final(memory)), info

@@ -96,7 +96,7 @@ class TableFit:
     tails: Tails = "normal"
     likelihood: ClassLikelihood | None = None
     chains: int = 2
-    burn_in: int = 50
+    burn_in: int = 100
     target_ess: int = 100
     max_steps: int = 2000
     max_minutes: float | None = 20.0

@@ -145,8 +145,8 @@ def test_too_little_memory_is_found_before_the_search(no_search, monkeypatch):
 def test_too_little_time_is_found_before_the_search(no_search, monkeypatch):
     monkeypatch.setattr(base, "QUICK", 0.0)
     monkeypatch.setattr(base, "measure_gradient", lambda target, chains: 1.4)
-    with pytest.raises(WidebnnError, match=r"30 rows at width 64: .* 2.4 hours, more than max_minutes=20: fit at most"):
-        WideBNNRegressor(width=64, depth=1).fit(X, Y)
+    with pytest.raises(WidebnnError, match=r"30 rows at width 64: .* 2.6 hours, more than max_minutes=20: fit at most"):
+        WideBNNRegressor(width=64, depth=1, burn_in=50).fit(X, Y)
 
 
 def test_a_fit_that_was_begun_is_not_refused(monkeypatch, tmp_path):

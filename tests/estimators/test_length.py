@@ -73,6 +73,14 @@ def test_a_resumed_run_ends_where_another_would():
     assert again.first == rule.first
 
 
+def test_chains_whose_step_size_was_missed_are_ended_before_the_run():
+    rule = Length(100, 1000, lambda stats, draws: 40.0, lambda stats, draws: True, may_miss=True)
+    moving = {"lp": STILL[:, :20], "acceptance_rate": np.full((2, 20), 0.8)}
+    assert rule(moving, {}) == 1000 and not rule.missed
+    one_stands = {"lp": STILL[:, :40], "acceptance_rate": np.full((2, 40), [[0.8], [0.1]])}
+    assert rule(one_stands, {}) == 40 and rule.missed
+
+
 def test_drift_is_seen():
     noise = STILL[:, :40]
     assert not drifts(noise)

@@ -42,6 +42,10 @@ LONGER = 1.5
 """How much longer a run becomes that falls short."""
 SLOW = 0.1
 """The trial goes by the ESS that this part of the statistics falls below: the least of many short ones is too small."""
+ATTEMPTS = 4
+"""How often step sizes are tuned, at most: a chain that has gone on to where the posterior is narrower stands still."""
+LEAST_ACCEPTANCE = 0.35
+"""Mean acceptance of a chain below which its step size has been missed; 0.8 is aimed at."""
 SETTLE_SHARE = 0.5
 """Of all draws: the run begins after them, whether the chains have settled or not."""
 FORCE_ERROR = 0.02
@@ -82,9 +86,9 @@ class Plan:
     progress: bool | None
     store: str | None
 
-    def folder(self, dtype: str) -> Path | None:
-        """Where the run is stored."""
-        return None if self.store is None else Path(self.store) / dtype
+    def folder(self, dtype: str, attempt: int) -> Path | None:
+        """Where a run is stored."""
+        return None if self.store is None else Path(self.store) / f"{dtype}-{attempt + 1}"
 
     @property
     def has_begun(self) -> bool:
@@ -106,8 +110,12 @@ class Length:
     """Effective draws of a trial, given its statistics and draws."""
     is_enough: Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], bool]
     """Whether these draws are enough."""
+    may_miss: bool = False
+    """Whether chains that hardly move before the run begins are to be ended, to be tuned anew from where they are."""
     first: int | None = field(default=None, init=False)
     """The first draw of the run."""
+    missed: bool = field(default=False, init=False)
+    """Whether they were."""
     _end: int = field(default=0, init=False)
     _asked: int = field(default=0, init=False)
 
@@ -119,19 +127,27 @@ class Length:
         return self.most if self.first is None else min(self._end, self.most)
 
     def _decide(self, done: int, between: Callable[[int, int], Any]) -> None:
-        if self.first is None and done >= TRIAL:
-            trial = between(done - TRIAL, done)
-            lp = trial[0]["lp"]
-            if drifts(lp) and done + TRIAL <= SETTLE_SHARE * self.most:
-                return
-            self.first = done
-            per_draw = min(max(self.effective(*trial), 1.0) / lp.size, 1.0)
-            self._end = done + math.ceil(MARGIN * self.wanted / per_draw / len(lp))
-            return
-        if self.first is None or not self._end <= done < self.most:
-            return
-        if not self.is_enough(*between(self.first, done)):
+        if self.first is None:
+            if self.may_miss and hardly_move(between(done - EVERY, done)[0]["acceptance_rate"]):
+                self.missed, self.first, self._end = True, done, done
+            elif done >= TRIAL:
+                self._judge_trial(done, *between(done - TRIAL, done))
+        elif self._end <= done < self.most and not self.missed and not self.is_enough(*between(self.first, done)):
             self._end = self.first + math.ceil(LONGER * (done - self.first))
+
+    def _judge_trial(self, done: int, stats: dict[str, np.ndarray], draws: dict[str, np.ndarray]) -> None:
+        """Begin the run, unless the chains are still on their way."""
+        lp = stats["lp"]
+        if drifts(lp) and done + TRIAL <= SETTLE_SHARE * self.most:
+            return
+        self.first = done
+        per_draw = min(max(self.effective(stats, draws), 1.0) / lp.size, 1.0)
+        self._end = done + math.ceil(MARGIN * self.wanted / per_draw / len(lp))
+
+
+def hardly_move(rates: np.ndarray) -> bool:
+    """Whether the acceptance rates of some chain (chains x draws) are far below the aim of the tuning."""
+    return bool(rates.mean(axis=1).min() < LEAST_ACCEPTANCE)
 
 
 def drifts(lp: np.ndarray) -> bool:
@@ -160,25 +176,31 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
     def is_enough(stats: Any, draws: Any) -> bool:
         return not shortcomings(diagnose(stats, draws, posterior.y), plan.wanted)
 
-    length = Length(plan.wanted, most, effective, is_enough)
     target, unwhiten, whiten = _with_scaled_latent(posterior) if plan.sampler == "auto" else (posterior, _same, _same)
-    networks = collect_networks(posterior)
-    result = sample(
-        target,
-        plan.sampler,
-        steps=most * thin,
-        step_size=plan.step_size,
-        burn_in=plan.burn_in,
-        thin=thin,
-        chains=plan.chains,
-        seed=seed,
-        collect=lambda key, u: networks(key, unwhiten(u)),
-        initial=whiten(positions),
-        progress=plan.progress,
-        store=plan.folder(posterior.dtype),
-        max_seconds=plan.clock.left(),
-        until=length,
-    )
+    networks, initial = collect_networks(posterior), whiten(positions)
+    for attempt in range(ATTEMPTS):
+        length = Length(
+            plan.wanted, most, effective, is_enough, may_miss=attempt + 1 < ATTEMPTS and plan.sampler == "auto"
+        )
+        result = sample(
+            target,
+            plan.sampler,
+            steps=most * thin,
+            step_size=plan.step_size,
+            burn_in=plan.burn_in,
+            thin=thin,
+            chains=plan.chains,
+            seed=seed + attempt,
+            collect=lambda key, u: networks(key, unwhiten(u)),
+            initial=initial,
+            progress=plan.progress,
+            store=plan.folder(posterior.dtype, attempt),
+            max_seconds=plan.clock.left(),
+            until=length,
+        )
+        if not length.missed or result.interrupted:
+            break
+        initial = result.last
     done = result.stats["lp"].shape[1]
     if result.interrupted and (plan.store is not None or done < 4):
         raise KeyboardInterrupt  # something to resume from, or nothing to predict with

@@ -44,7 +44,7 @@ def ascend(target: Posterior, chains: int, seed: int) -> Any:
 
     def start(key: Any) -> Any:
         u = target.sample_reference(key)
-        return u._replace(z=target.likelihood.starting_latent(u.z)[0]) if isinstance(u, Position) else u
+        return u._replace(z=target.likelihood.start(u.z, target.y.size).latent) if isinstance(u, Position) else u
 
     def cost(u: Any) -> Any:
         square = sum(jnp.sum(leaf.astype(jnp.float64) ** 2) for leaf in jax.tree.leaves(u))
@@ -57,7 +57,7 @@ def ascend(target: Posterior, chains: int, seed: int) -> Any:
         finite = jnp.all(jnp.stack([jnp.all(square) for square in squares]))
         good = jax.tree.map(lambda here, before: jnp.where(finite, here, before), u, good)
         slope = jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0), slope)
-        if isinstance(u, Position) and target.likelihood.starting_latent(u.z)[1]:
+        if isinstance(u, Position) and target.likelihood.start(u.z, target.y.size).is_held:
             slope = slope._replace(z=jax.tree.map(jnp.zeros_like, slope.z))
         change, memory = adam.update(slope, memory)
 

@@ -223,11 +223,12 @@ def _with_scaled_latent(posterior: Posterior) -> tuple[Target, Change, Change]:
     shapes = position_shapes(posterior)
     if not isinstance(shapes, Position):
         return Target(posterior.log_likelihood, posterior.sample_reference), _same, _same
-    latent = posterior.likelihood.latent_scale(shapes.z, posterior.y.size)
-    scale = Position(jax.tree.map(lambda _: 1.0, shapes.network), latent)
+    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    start = posterior.likelihood.start(zeros.z, posterior.y.size)
+    scale = Position(jax.tree.map(lambda _: 1.0, shapes.network), start.width)
     target = gaussian_target(
         lambda u: posterior.log_likelihood(u) - 0.5 * inner(u, u),
-        jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes),
+        zeros,
         scale,
         includes_prior=True,
     )

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from widebnn.errors import WidebnnError, check_numbers, check_real
-from widebnn.likelihoods.likelihood import Likelihood, Sizes
+from widebnn.likelihoods.likelihood import Likelihood, Sizes, Start
 from widebnn.likelihoods.lognormal import LogNormal
 from widebnn.likelihoods.readout import ConjugateReadout, condition, log_evidence
 from widebnn.noise import standard_normal
@@ -58,9 +58,13 @@ class ConditionallyGaussian(Likelihood):
         noise = jnp.reshape(self.noise_at(z, psi), (-1, 1)).astype(f.dtype)
         return f + noise * standard_normal(key, f.shape, f.dtype)
 
-    def starting_latent(self, z: Any) -> tuple[Any, bool]:
+    def start(self, z: Any, entries: int) -> Start:
         """The median of the prior, held there: an optimiser that may lower the noise overfits."""
-        return jax.tree.map(jnp.zeros_like, z), True
+        return Start(jax.tree.map(jnp.zeros_like, z), True, self.latent_width(z, entries))
+
+    def latent_width(self, z: Any, entries: int) -> Any:
+        """About how wide the posterior of the latent is."""
+        return jax.tree.map(lambda _: 1.0, z)
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,6 @@ class Gaussian(ConditionallyGaussian):
         """Weights say nothing about the noise: its coordinate is given."""
         return jnp.asarray(z, sizes.dtype) if isinstance(self.noise, LogNormal) else ()
 
-    def latent_scale(self, z: Any, entries: int) -> Any:
+    def latent_width(self, z: Any, entries: int) -> Any:
         """That of the noise given the residuals."""
         return self.noise.scale_given(entries) if isinstance(self.noise, LogNormal) else ()

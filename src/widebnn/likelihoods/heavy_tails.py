@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from numpy.polynomial.hermite_e import hermegauss
 
 from widebnn.likelihoods.gaussian import ConditionallyGaussian
-from widebnn.likelihoods.likelihood import Sizes
+from widebnn.likelihoods.likelihood import Sizes, Start
 from widebnn.likelihoods.lognormal import LogNormal
 from widebnn.noise import standard_normal
 
@@ -79,13 +79,13 @@ class HeavyTails(ConditionallyGaussian):
         noise = self.prior.at(standard_normal(jax.random.fold_in(key, 1), (len(f), 1), jnp.float64))
         return f + noise.astype(f.dtype) * standard_normal(key, f.shape, f.dtype)
 
-    def starting_latent(self, z: jax.Array) -> tuple[jax.Array, bool]:
+    def start(self, z: jax.Array, entries: int) -> Start:
         """The same noise for all rows, with the mean square of the prior, held there.
 
         From a prior draw it is quicker to call most rows outliers than to find a function that explains them, and the
         chain would start from there.
         """
-        return jnp.full_like(z, self.log_sd), True
+        return Start(jnp.full_like(z, self.log_sd), True, 1.0)
 
     def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
         """A draw of the noise of every row given its residual, on a grid."""

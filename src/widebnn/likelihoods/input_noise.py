@@ -67,6 +67,6 @@ class InputNoise(ConditionallyGaussian):
             return jax.tree.map(lambda leaf: jnp.asarray(leaf, sizes.dtype), z)
         return NoiseLatent(jnp.asarray(z, sizes.dtype), jnp.zeros(sizes.features, sizes.dtype))
 
-    def latent_scale(self, z: NoiseLatent, entries: int) -> NoiseLatent:
+    def latent_width(self, z: NoiseLatent, entries: int) -> NoiseLatent:
         """The level is known as well as noise that is the same everywhere; the weights as a priori."""
         return NoiseLatent(self.level.scale_given(entries), 1.0)  # type: ignore[arg-type]

@@ -30,6 +30,16 @@ class Sizes(NamedTuple):
     """Whether the chain carries the function at inputs beyond the data."""
 
 
+class Start(NamedTuple):
+    """Of a latent, for an optimiser that looks for the bulk of the posterior, and for chains from there."""
+
+    latent: Any
+    is_held: bool
+    """Whether the optimiser must leave it there."""
+    width: Any
+    """About how wide its posterior is; a priori it is 1."""
+
+
 class Likelihood(Protocol):
     """The distribution of observations given the function; methods that return something need not be overridden."""
 
@@ -71,14 +81,10 @@ class Likelihood(Protocol):
         """
         return 0.0
 
-    def starting_latent(self, z: Any) -> tuple[Any, bool]:
-        """Where an optimiser should start from a prior draw z, and whether it must leave the latent there."""
-        return z, False
+    def start(self, z: Any, entries: int) -> Start:
+        """Where to start from a prior draw z, given so many numbers as data."""
+        return Start(z, False, jax.tree.map(lambda _: 1.0, z))
 
     def settle(self, key: jax.Array, f: jax.Array, y: jax.Array, z: Any) -> Any:
         """The latent after the optimiser has found a function f, and left the latent at z."""
         return z
-
-    def latent_scale(self, z: Any, entries: int) -> Any:
-        """About how wide the posterior of the latent is, given so many numbers as data; a priori it is 1."""
-        return jax.tree.map(lambda _: 1.0, z)

@@ -57,9 +57,8 @@ class TableFit:
         width: Units per hidden layer; inf for the limit of infinite width, an exact Gaussian process.
         depth: Number of hidden layers.
         activation: Activation; chains of gelu converge soonest.
-        noise: Standard deviation of an observation, in units of the target; sample makes it an unknown like the
-            weights, the default for numbers; evidence chooses it by the evidence, the default for classes; inputs lets
-            it depend on the inputs, which takes longer.
+        noise: Standard deviation of an observation, in units of the target, by default chosen by the evidence; sample
+            makes it an unknown like the weights; inputs lets it depend on the inputs, which takes longer.
         input_scales: Choose a scale for every input by the evidence; by default with at most 32 inputs.
         transform: Predict asinh(target / b) where errors grow with the target; everything is reported in its own units.
             auto does so where the evidence is clearly for it.
@@ -111,7 +110,7 @@ class TableFit:
             if not str(self.width).isdecimal():
                 raise WidebnnError(f"width must be a whole number or inf, got {self.width!r}.")
             values["width"] = int(self.width)
-        if self.noise not in (None, "sample", "evidence", "inputs"):
+        if self.noise not in (None, "sample", "inputs"):
             values["noise"] = check_real("noise", self.noise, above=0)  # type: ignore[arg-type]
         if self.max_minutes == math.inf:
             values["max_minutes"] = None
@@ -175,7 +174,7 @@ class TableFit:
         if self.likelihood is not None and not self.classify:
             raise WidebnnError(f"likelihood {self.likelihood} is for classes; add --classify or leave it out.")
         for name in ("transform", "tails") if self.classify else ():
-            if getattr(self, name) != "auto":
+            if getattr(self, name) != getattr(TableFit, name):
                 raise WidebnnError(f"{name} {getattr(self, name)} is for numbers; leave out either it or --classify.")
         given = asdict(self) | {"target_transform": self.transform, "noise_tails": self.tails}
         given |= {"random_state": self.seed, "store": str(self.running), "likelihood": self.likelihood or "regression"}

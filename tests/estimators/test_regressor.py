@@ -93,7 +93,7 @@ def test_leave_one_out_is_that_of_left_out_rows(fitted, data):
         warnings.simplefilter("ignore", UserWarning)  # about rows that are merely less reliable
         found = fitted.loo()
     assert found.elpd / 150 == pytest.approx(np.mean(fitted.log_density(*data[2:])), abs=3 * found.se / 150)
-    assert float(found.pareto_k.max()) < 1
+    assert float(found.pareto_k.quantile(0.99)) < 0.7
     assert found.elpd / 150 == pytest.approx(fitted.diagnostics_["limit_loo"], abs=0.05)
 
 

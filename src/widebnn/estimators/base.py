@@ -48,9 +48,8 @@ class WideBNN(BaseEstimator):
         depth: Number of hidden layers.
         activation: ``gelu``, ``erf``, ``relu`` or ``sin``; None: one of the first three, by evidence, whose chains may
             take several times as long to converge.
-        noise: Standard deviation of the observations, in units of y; ``"sample"``: an unknown of the chain;
-            ``"evidence"``: chosen by the evidence; ``"inputs"``: an unknown function of the inputs (regression; slower
-            chains); None: sampled for regression, by evidence for classes and at infinite width. Not for
+        noise: Standard deviation of the observations, in units of y; None: chosen by the evidence; ``"sample"``: an
+            unknown of the chain; ``"inputs"``: an unknown function of the inputs (regression; slower chains). Not for
             ``likelihood="softmax"``.
         weight_std: Prior standard deviation of the weights of hidden layers, times the root of the number of their
             inputs; None: by evidence, as for the next three.
@@ -221,7 +220,7 @@ class WideBNN(BaseEstimator):
             may_be_zero = "bias" in name
             given[name] = check_real(name, value, at_least=0 if may_be_zero else None, above=None if may_be_zero else 0)
         if isinstance(self.noise, str):
-            check_choice("noise, if not a number,", self.noise, ("sample", "evidence", "inputs"))
+            check_choice("noise, if not a number,", self.noise, ("sample", "inputs"))
         elif self.noise is not None:
             given["noise"] = check_real("noise", self.noise, above=0) / float(np.mean(self.y_scale_))
         return given

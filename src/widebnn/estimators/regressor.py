@@ -41,7 +41,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
     """A wide Bayesian neural network for regression, sampled exactly.
 
     Inputs and targets are standardised. Scales and activation that are not given are chosen by the evidence of the
-    infinite-width limit; noise is sampled with the weights. Chains run until R-hat is below 1.05 and there are
+    infinite-width limit, the noise too. Chains run until R-hat is below 1.05 and there are
     ``target_ess`` effective draws of the slowest monitored statistic, with a warning where ``max_steps`` or
     ``max_minutes`` end them before. Everything predicted is in units of y.
 
@@ -97,8 +97,9 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
             if chosen.row_noise is not None:
                 likelihood: Any = HeavyTails(*chosen.row_noise)
             else:
-                is_sampled = self.noise == "sample" or (self.noise is None and not self._is_limit)
-                likelihood = Gaussian(LogNormal(chosen.noise, NOISE_LOG_SD) if is_sampled else chosen.noise)
+                likelihood = Gaussian(
+                    LogNormal(chosen.noise, NOISE_LOG_SD) if self.noise == "sample" else chosen.noise
+                )
             network = chosen.network(x.shape[1], self._units)
             if self.noise == "inputs":
                 size = float(np.sqrt(np.mean(nngp_variance(network, x))))

@@ -86,7 +86,7 @@ def uci_places(report: dict[str, Any]) -> dict[str, str]:
     }
     done = {name: here for name, here in found.items() if here["repeat"].nunique() >= LEAST}
     missing = [name for name in TABLES if name not in done]
-    fits = rows[rows["method"] == "widebnn"]
+    fits = rows[rows["method"] == "widebnn"].reindex(columns=["rhat", "ess"])
     converged = (fits["rhat"] < RHAT_LIMIT) & (fits["ess"] >= WANTED)
     return {
         "RHAT_LIMIT": str(RHAT_LIMIT),

@@ -45,9 +45,11 @@ class Watched(Progress):
         super().__init__(disable=True)
         self.tell, self.begun, self.chunks = tell, 0, []
 
-    def update(self, task_id, *, completed=None, advance=None, **_):
-        if completed is not None:
-            self.begun = int(completed)
+    def add_task(self, description, *, completed=0, **_):
+        self.begun = int(completed)
+        return super().add_task(description)
+
+    def update(self, task_id, *, advance=None, **_):
         if advance is not None:
             self.chunks.append(int(advance))
             self.tell(self)

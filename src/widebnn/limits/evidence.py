@@ -29,7 +29,7 @@ class ScalePrior(NamedTuple):
 
 SCALES = {
     "weight_std": ScalePrior(math.sqrt(2.0), 1.0, 0.05, 20.0),
-    "bias_std": ScalePrior(0.1, 1.0, 1e-3, 20.0),
+    "bias_std": ScalePrior(0.1, 1.5, 1e-3, 20.0),
     "readout_weight_std": ScalePrior(1.0, 1.0, 0.01, 100.0),
     "readout_bias_std": ScalePrior(0.1, 1.5, 1e-3, 20.0),
     "noise": ScalePrior(0.1, 1.5, 1e-3, 10.0),

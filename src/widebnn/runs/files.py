@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widebnn.errors import StoreError
+from widebnn.errors import StoreError, readable
 
 HEADER = "header.json"
 DIGITS = 64
@@ -196,7 +196,8 @@ def read_record(path: Path, kind: str) -> Record:
             raise ValueError(f"it is not a record of kind {kind}")
     # The checksum is right, so somebody wrote this on purpose: no list of what may be wrong would be complete.
     except Exception as error:
-        raise DamageError(f"{path.name} has a correct checksum and invalid contents ({error})") from None
+        reason = readable(str(error))[:200]
+        raise DamageError(f"{path.name} has a correct checksum and invalid contents ({reason})") from None
     return Record(header, arrays, checksum)
 
 

@@ -97,9 +97,7 @@ class WideBNNRegressor(MultiOutputMixin, RegressorMixin, WideBNN):
             if chosen.row_noise is not None:
                 likelihood: Any = HeavyTails(*chosen.row_noise)
             else:
-                likelihood = Gaussian(
-                    LogNormal(chosen.noise, NOISE_LOG_SD) if self.noise == "sample" else chosen.noise
-                )
+                likelihood = Gaussian(LogNormal(chosen.noise, NOISE_LOG_SD) if self.noise == "sample" else chosen.noise)
             network = chosen.network(x.shape[1], self._units)
             if self.noise == "inputs":
                 size = float(np.sqrt(np.mean(nngp_variance(network, x))))

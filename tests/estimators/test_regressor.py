@@ -168,6 +168,24 @@ def test_fits_end_when_their_time_is_over(data, monkeypatch):
     assert model.diagnostics_["draws"] == 10
 
 
+def test_draws_are_kept_where_the_time_is_over_before_step_sizes_are_tuned_again(data, monkeypatch):
+    limits = iter([None, 0.0])
+    monkeypatch.setattr(chains, "sample", lambda *a, **o: widebnn.sample(*a, **o | {"max_seconds": next(limits)}))
+    monkeypatch.setattr(chains, "hardly_move", lambda rates: True)
+    with pytest.warns(ConvergenceWarning, match="wanted after 20 steps"):
+        model = WideBNNRegressor(**TINY, chains=2, burn_in=4, max_steps=100).fit(data[0][:20], data[1][:20])
+    assert model.diagnostics_["draws"] == 2 * 10 and next(limits, "both were used") == "both were used"
+
+
+def test_a_step_size_that_was_given_is_not_tuned_again(data, monkeypatch):
+    calls = []
+    monkeypatch.setattr(chains, "sample", lambda *a, **o: calls.append(1) or widebnn.sample(*a, **o))
+    monkeypatch.setattr(chains, "hardly_move", lambda rates: True)
+    with pytest.warns(ConvergenceWarning):
+        WideBNNRegressor(**TINY, chains=2, burn_in=4, max_steps=40, step_size=0.2).fit(data[0][:20], data[1][:20])
+    assert len(calls) == 1
+
+
 def test_most_steps_end_a_run_that_is_too_short(data):
     short = {"width": 8, "activation": "erf", "noise": NOISE, "burn_in": 4, "target_ess": 80, "max_steps": 20}
     with pytest.warns(ConvergenceWarning, match="raise max_steps .now 20."):

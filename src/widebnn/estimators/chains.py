@@ -178,10 +178,10 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
 
     target, unwhiten, whiten = _with_scaled_latent(posterior) if plan.sampler == "auto" else (posterior, _same, _same)
     networks, initial = collect_networks(posterior), whiten(positions)
+    before = None
+    is_tuned = plan.sampler == "auto" and plan.step_size is None
     for attempt in range(ATTEMPTS):
-        length = Length(
-            plan.wanted, most, effective, is_enough, may_miss=attempt + 1 < ATTEMPTS and plan.sampler == "auto"
-        )
+        length = Length(plan.wanted, most, effective, is_enough, may_miss=is_tuned and attempt + 1 < ATTEMPTS)
         result = sample(
             target,
             plan.sampler,
@@ -198,9 +198,12 @@ def sample_posterior(build: Callable[[str], Posterior], plan: Plan, seed: int) -
             max_seconds=plan.clock.left(),
             until=length,
         )
+        if before is not None and result.stats["lp"].shape[1] < 4 and not result.interrupted:
+            result, length = before  # the time was over while step sizes were tuned again
+            break
         if not length.missed or result.interrupted:
             break
-        initial = result.last
+        before, initial = (result, length), result.last
     done = result.stats["lp"].shape[1]
     if result.interrupted and (plan.store is not None or done < 4):
         raise KeyboardInterrupt  # something to resume from, or nothing to predict with
